@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from parley.pipelines.engines.engines import Engines
     from parley.runtime.stall_monitor import StallMonitor
     from parley.serving.gateway.phone.call_manager import CallManager
+    from parley.serving.gateway.replays.jobs import ReplayJobs
     from parley.session_store.conversations import Conversations
 
 
@@ -37,6 +38,7 @@ async def gateway(
     desk: "CallManager | None" = None,
     token: "AdminToken | None" = None,
     stalls: "StallMonitor | None" = None,
+    replays: "ReplayJobs | None" = None,
 ) -> "AsyncIterator[uvicorn.Server]":
     """Yield the server of a deployment, ready to run; close its parts on exit.
 
@@ -48,6 +50,7 @@ async def gateway(
         desk: operations on telephone calls; None for those that the environment has an account for.
         token: token of the operator; None for that of the environment or of the data folder.
         stalls: stalls of the event loop, for ``/status``.
+        replays: of recorded calls, for the operator; None for none.
     """
     from parley.configs.in_force import settings_in_force
     from parley.pipelines.dispatch import run_session
@@ -121,6 +124,7 @@ async def gateway(
         language=deployment.bot.language.partition("-")[0].lower(),
         annotations=engines.annotations,
         recordings=engines.recordings,
+        replays=replays,
         modes=(CASCADE, DUPLEX),
         default_mode=mode,
         served=TRANSPORTS.served,

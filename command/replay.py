@@ -25,7 +25,7 @@ from parley.core.errors import AgentError, ConfigError, MediaError
 from parley.core.media import float_to_pcm16
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.recording.comparison import compare, turns_of
-from parley.recording.comparison_page import ReplayedCall, console_table, write_page
+from parley.recording.comparison_page import PAGE, ReplayedCall, console_table, write_page
 from parley.recording.divergence import explain, steps_of
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
 from parley.recording.library import recordings_of
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from parley.pipelines.engines.engines import Engines
     from parley.session_store.conversations import Conversations
 
-PAGE = "index.html"
 PAGE_EVENTS = 500
 TYPED = "typed turns of the call were not replayed"
 KILLED = "the recorded call was ended by a crash: what came after its last written events is not compared"
@@ -110,12 +109,13 @@ async def replay_calls(
     mode: str = CASCADE,
     at_once: int = 1,
     hears_again: bool = False,
+    on_begun: Callable[[CallRecording], object] = lambda _recording: None,
     on_replayed: Callable[[ReplayedCall], object] = lambda _call: None,
 ) -> list[ReplayedCall]:
     """Replay calls with one set of engines, up to ``at_once`` at the same time; return them in order.
 
     ``hears_again`` has the recogniser read utterances anew also where the recording has its words of them.
-    ``on_replayed`` is called after each call.
+    ``on_begun`` is called before each call, when the engines are loaded, and ``on_replayed`` after it.
 
     Raises:
         ConfigError: the output cannot be written.
@@ -141,6 +141,7 @@ async def replay_calls(
         async def one(each: CallRecording) -> ReplayedCall:
             async with free:
                 before = await _before(deployment, each)
+                on_begun(each)
                 try:
                     replayed = await _replay(
                         engines, deployment_now, each, before, output, mode, opening, hears_again

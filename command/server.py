@@ -16,6 +16,7 @@ from parley.serving.gateway.auth.admin_token import AdminToken, operator_token
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
+    from parley.serving.gateway.replays.jobs import ReplayJobs
 
 
 def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
@@ -69,7 +70,9 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
     async with (
         loaded as engines,
         open_conversations(deployment, engines.answering) as conversations,
-        gateway(engines, conversations, mode=mode, token=token, stalls=stalls) as server,
+        gateway(
+            engines, conversations, mode=mode, token=token, stalls=stalls, replays=_replays(deployment)
+        ) as server,
     ):
         host, port = listener.getsockname()[:2]
         address = address_of(host, port)
@@ -86,3 +89,14 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         async with stalls:
             await server.serve(sockets=[listener])
     return 0
+
+
+def _replays(deployment: "Deployment") -> "ReplayJobs":
+    """Return the replays of recorded calls with a deployment as it was loaded; engines complete theirs."""
+    from parley.configs.load import STORE_URL_ENV
+    from parley.configs.print_config import as_yaml
+    from parley.serving.gateway.replays.jobs import ReplayJobs
+
+    # It is printed without its password.
+    secrets = {STORE_URL_ENV: deployment.remembering.store.url}
+    return ReplayJobs(lambda: as_yaml(deployment), secrets=secrets)

@@ -775,6 +775,17 @@ class ReplyResumed(CallEvent):
     from_word: int
 
 
+@dataclass(frozen=True, slots=True)
+class VoteChanged(CallEvent):
+    """A full-duplex engine decides otherwise than for the unit before.
+
+    Attributes:
+        vote: decision from this unit on: "listen", "speak", "backchannel" or "yield".
+    """
+
+    vote: str
+
+
 # Engines and media.
 
 

@@ -51,6 +51,7 @@ class CallTurn:
         is_cut: the caller interrupted the reply.
         latency_ms: from the end of the voice to the first sound of the reply; None without either.
         tool_calls: number of times that the model called tools.
+        cost: of the engines, in the currency of the prices; None where it is not known.
     """
 
     at_ms: int
@@ -61,6 +62,7 @@ class CallTurn:
     is_cut: bool = False
     latency_ms: int | None = None
     tool_calls: int = 0
+    cost: float | None = None
 
     @property
     def is_answered(self) -> bool:
@@ -141,6 +143,8 @@ class _TurnReader:
                 self._made.append({"at_ms": at_ms, "is_typed": True})
             case "ToolsCalled" if self._made:
                 self._made[-1]["tool_calls"] = self._made[-1].get("tool_calls", 0) + 1
+            case "TurnPriced" if self._made:
+                self._on_priced(event.get("cost"))
             case "ReplyStarted":
                 self._begun_ms[str(event.get("reply_id"))] = at_ms
                 self._is_cut = False
@@ -168,6 +172,12 @@ class _TurnReader:
                 del made["is_untold"]
                 return
         self._made.append({"at_ms": at_ms, "text": text})
+
+    def _on_priced(self, cost: Any) -> None:
+        turn = self._made[-1]
+        known = turn.get("cost", 0.0)
+        is_known = isinstance(cost, (int, float)) and known is not None
+        turn["cost"] = known + cost if is_known else None
 
     def _on_phrase(self, event: Mapping[str, Any]) -> None:
         """Take a phrase that is no part of the conversation: its sound ends the wait, and answers nothing."""

@@ -17,6 +17,7 @@ from parley.recording.comparison import CallTurn, TurnPair
 from parley.recording.folder import MERGED, CallRecording
 from parley.runtime.atomic_file import replace_file
 
+PAGE = "index.html"
 _MOST_WORDS_CHARS = 60
 _NONE = "-"
 _STYLE = """

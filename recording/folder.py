@@ -42,7 +42,7 @@ _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _CALL = re.compile(r"[0-9a-f]{32}")
 _SEGMENT = re.compile(r"([0-9]{6,9})\.flac")
 _PICTURE = re.compile(r"([0-9]+)\.jpg")
-_IMAGE = re.compile(r"[0-9]+-[0-9]+\.(?:jpg|png|webp)")
+_IMAGE = re.compile(r"([0-9]+)-[0-9]+\.(jpg|png|webp)")
 _ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 # Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
 _PARTS = frozenset({META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES, IMAGES})
@@ -88,6 +88,19 @@ def segment_name(number: int) -> str:
 def image_name(at_ms: int, place: int, media_type: str) -> str:
     """Return the file name of a picture of a turn: when it was committed, and its place among the turn's."""
     return f"{at_ms:09}-{place}.{_ENDINGS[media_type]}"
+
+
+def image_facts(name: str) -> tuple[int, str]:
+    """Return when the turn of a picture was committed, and the media type, from its file name.
+
+    Raises:
+        MediaError: not the name of a picture of a turn.
+    """
+    match = _IMAGE.fullmatch(name)
+    if match is None:
+        raise MediaError("not the name of a picture of a turn")
+    types = {ending: media_type for media_type, ending in _ENDINGS.items()}
+    return int(match[1]), types[match[2]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from parley.recording.folder import (
     VIDEO,
     CallRecording,
     call_folder,
+    image_facts,
     is_call,
     read_recording,
     session_folder,
@@ -47,6 +48,10 @@ UNREAD = (RecordingKeyError, AlteredFileError, ObjectStoreError)
 MOST_KNOWN = 2_000
 # Calls of one session that are listed, the newest ones.
 MOST_CALLS = 200
+
+
+class SilentCallError(MediaError):
+    """A recorded call has no audio of the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +194,7 @@ def call_detail(
     Raises:
         MediaError: there is no such recording.
     """
-    recording = _recording(folder, session_id, call_id, bucket)
+    recording = recording_of(folder, session_id, call_id, bucket)
     timeline = timeline_of(recording, most_bytes=SERVED_BYTES)
     peaks = None
     if recording.files.has(recording.path / PEAKS):
@@ -206,6 +211,7 @@ def call_detail(
         "duration_ms": timeline.duration_ms,
         "events": timeline.events,
         "pictures": timeline.pictures,
+        "images": [{"at_ms": image_facts(each.name)[0], "name": each.name} for each in recording.images()],
         "peaks": peaks,
     }
 
@@ -223,7 +229,7 @@ def replay_file(
     Raises:
         MediaError: there is none (yet).
     """
-    recording = _recording(folder, session_id, call_id, bucket)
+    recording = recording_of(folder, session_id, call_id, bucket)
     found = StoredFile(recording.files, recording.path / (VIDEO if film else MERGED))
     if not found.files.has(found.path):
         what = "film, which calls with a camera have" if film else "stereo file"
@@ -239,11 +245,38 @@ def picture_file(
     Raises:
         MediaError: there is none.
     """
-    recording = _recording(folder, session_id, call_id, bucket)
+    recording = recording_of(folder, session_id, call_id, bucket)
     name = f"{at_ms:09}.jpg"
     if name not in recording.files.names(recording.path / FRAMES):
         raise MediaError("there is no such picture")
     return StoredFile(recording.files, recording.path / FRAMES / name)
+
+
+def image_file(
+    folder: Path, session_id: str, call_id: str, name: str, bucket: RecordingBucket | None = None
+) -> tuple[StoredFile, str]:
+    """Return a picture of a turn of the caller, and its media type.
+
+    Raises:
+        MediaError: there is none.
+    """
+    _, media_type = image_facts(name)
+    recording = recording_of(folder, session_id, call_id, bucket)
+    if name not in recording.files.names(recording.path / IMAGES):
+        raise MediaError("there is no such picture")
+    return StoredFile(recording.files, recording.path / IMAGES / name), media_type
+
+
+def replayable_ms(folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None) -> int:
+    """Return the length of a recorded call that can be held again.
+
+    Raises:
+        MediaError: there is no such recording; as ``SilentCallError``, it has no audio of the caller.
+    """
+    recording = recording_of(folder, session_id, call_id, bucket)
+    if not recording.segments(CALLER_AUDIO):
+        raise SilentCallError("this call has no audio of the caller, so it cannot be held again")
+    return timeline_of(recording).duration_ms
 
 
 def zipped(recordings: Sequence[CallRecording]) -> Generator[bytes]:
@@ -287,7 +320,14 @@ class _Sink(io.RawIOBase):
         return b"".join(pieces)
 
 
-def _recording(folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None) -> CallRecording:
+def recording_of(
+    folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None
+) -> CallRecording:
+    """Return the recording of a call.
+
+    Raises:
+        MediaError: there is none, or it cannot be read.
+    """
     path = call_folder(folder, session_id, call_id)
     return read_recording(path, objects=None if bucket is None else bucket.call(session_id, call_id))
 

@@ -26,7 +26,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from io import BytesIO
@@ -40,6 +40,7 @@ from loguru import logger
 from PIL import Image
 
 from parley.core.call_events import (
+    AnswerHeard,
     BotTurnEnded,
     CallAnswered,
     CallEnding,
@@ -67,12 +68,14 @@ from parley.core.call_events import (
     ToolsCalled,
     TurnEndDecided,
     TurnEnded,
+    TurnPriced,
     TurnStarted,
     TurnTranscribed,
     UnplayedReported,
     UtteranceRead,
     VoiceEnded,
     VoiceStarted,
+    VoteChanged,
 )
 from parley.core.errors import AgentError, MediaError
 from parley.core.media import samples_to_ms
@@ -80,6 +83,7 @@ from parley.core.pictures import Picture
 from parley.recording.at_rest import check_encryption
 from parley.recording.call_files import CallFiles
 from parley.recording.disk import RecordingDisk
+from parley.recording.event_facts import facts_of
 from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
@@ -99,7 +103,6 @@ from parley.recording.retention import RemovedSessions, only_one
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
-from parley.recording.words import as_message
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
@@ -142,8 +145,11 @@ IN_TIMELINE: tuple[type[CallEvent], ...] = (
     ReplyCut,
     ReplyResumed,
     BotTurnEnded,
+    VoteChanged,
     ClientDelayReported,
+    AnswerHeard,
     LatencyHeard,
+    TurnPriced,
     CallAnswered,
     CallEnding,
     RecordingDegraded,
@@ -525,18 +531,14 @@ class CallRecorder:
             return
         if self._early.leaves_out(event) or self._is_over:
             return
-        facts = {each.name: getattr(event, each.name) for each in fields(event) if each.name != "at_ms"}
-        if isinstance(event, ReplyFinished):
-            facts = dict(event.heard.as_message())
-        elif isinstance(event, UtteranceRead):
+        if isinstance(event, UtteranceRead):
             # Its first audio may be older than its beginning: a recogniser gets what came before the voice
             # was certain, and one that is opened anew gets all of it.
             first_ms = min(event.began_ms, event.at_ms - event.took_ms - event.audio_ms)
             if first_ms < self._started_ms:
                 return
-            facts = as_message(event)
         at_ms = self._on_time_line(event.at_ms)
-        self._happened.append({"at_ms": at_ms, "event": type(event).__name__, **facts})
+        self._happened.append({"at_ms": at_ms, "event": type(event).__name__, **facts_of(event)})
 
     def _renew(self, *, is_over: bool = False) -> None:
         found: dict[str, Any] = {

@@ -18,14 +18,22 @@ CALLER_LEVEL, BOT_LEVEL = 500, 8_000
 
 
 async def record_call(
-    folder: Path, session_id: str, *, seconds: float = 1.0, merged: bool = True, encrypted: bool = False
+    folder: Path,
+    session_id: str,
+    *,
+    seconds: float = 1.0,
+    merged: bool = True,
+    encrypted: bool = False,
+    call_id: str | None = None,
 ) -> Path:
     """Record a call in which both sides sound from its beginning; return its folder."""
     events, disk, merging = CallEvents(), RecordingDisk(), RecordingDisk("merging")
     began_us = LoopClock().now_us()
     recorder = CallRecorder(
         RecordingSettings(folder=folder, min_free_gb=0, encrypted=encrypted),
-        RecordingSource(session_id, uuid.uuid4().hex, "webrtc", "embedded", False, began_us, 5_000_000),
+        RecordingSource(
+            session_id, call_id or uuid.uuid4().hex, "webrtc", "embedded", False, began_us, 5_000_000
+        ),
         events,
         disk=disk,
         merging=merging if merged else None,

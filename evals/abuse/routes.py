@@ -69,6 +69,7 @@ def application() -> FastAPI:
         transcribe=absent,
         annotations=absent,
         recordings=absent,
+        replays=absent,
         modes=(CASCADE, DUPLEX),
         default_mode=CASCADE,
         operations=Operations.open(OperationsSettings(), pool=None),

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from parley.command.replay import PAGE, replay_calls
+from parley.command.replay import replay_calls
 from parley.configs.load import load_deployment
 from parley.core.errors import ConfigError
 from parley.evals.harness.command import count, machine, positive, quiet_log
@@ -33,7 +33,7 @@ from parley.evals.regression.recorded_calls import (
 )
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.recording.comparison import CallTurn, TurnPair
-from parley.recording.comparison_page import ReplayedCall, console_table, median_ms, write_page
+from parley.recording.comparison_page import PAGE, ReplayedCall, console_table, median_ms, write_page
 from parley.recording.folder import SESSIONS, CallRecording, session_folders
 from parley.recording.library import recordings_of
 from parley.runtime import unhurried_loop

@@ -172,6 +172,7 @@ async def _scroll(page: "Page", name: str, fold: str, role: str, found: Found, *
     if fold:
         await page.locator(f'[data-role="{fold}"] > summary').click()
     node = page.locator(f'[data-role="{role}"]')
+    await node.scroll_into_view_if_needed()
     box = await node.bounding_box()
     if box is None:
         raise PeerError(f"the page does not show {name}")

@@ -8,7 +8,7 @@ from functools import partial
 
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from parley.core.call_events import ReplyCut
+from parley.core.call_events import ReplyCut, VoteChanged
 from parley.models.omni import Vote
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -41,10 +41,14 @@ class UnitRecords:
     def __init__(self, events: CallEvents, write: WriteTick) -> None:
         self._events, self._write = events, write
         self._votes = ""
+        self._vote: Vote | None = None
 
     def take(self, tick: Tick) -> None:
         """Record one unit."""
         self._write(tick)
+        if tick.vote is not self._vote:
+            self._vote = tick.vote
+            self._events.publish(VoteChanged(self._events.now_ms(), tick.vote.value))
         if tick.vote is Vote.YIELD:
             self._events.publish(ReplyCut(self._events.now_ms(), "engine", None))
         self._votes = (self._votes + tick.vote.value[0])[-MOST_VOTES:]

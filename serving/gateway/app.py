@@ -85,6 +85,8 @@ from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.privacy_api import privacy_api
 from parley.serving.gateway.reference_voices.decoder import VoiceError
+from parley.serving.gateway.replays.jobs import ReplayJobs
+from parley.serving.gateway.replays.routes import ReplayAccess
 from parley.serving.gateway.session_api import (
     IMPORT_PATH,
     MESSAGES_PATH,
@@ -132,6 +134,7 @@ def create_app(
     language: str = "",
     annotations: AnnotationEntries | None = None,
     recordings: SessionRecordings | None = None,
+    replays: ReplayJobs | None = None,
     modes: Sequence[str] = (),
     default_mode: str = "",
     served: Callable[[Iterable[str]], Sequence[str]] | None = None,
@@ -167,6 +170,7 @@ def create_app(
         language: ISO code of the language that callers speak.
         annotations: live calls that outside specialists report about; without them there are no such routes.
         recordings: recordings of calls, played and removed with their session; None for none.
+        replays: of recorded calls, which end with the application; None for none.
         modes: that a call may request (``mode`` of its body); without any there are no such sockets.
         default_mode: of a socket whose client requests none; the first one if empty.
         served: returns the names of the transports that an application with some paths serves, for
@@ -331,7 +335,12 @@ def create_app(
             human_desk.start()
         if conversations is not None:
             usage.start(conversations.store, keys.tenants)
+        if replays is not None:
+            await replays.open()
         yield
+        if replays is not None:
+            # Calls that say goodbye have the machine.
+            await replays.close()
         await drain()
         await usage.close()
         page.close()
@@ -443,6 +452,7 @@ def create_app(
                 audit,
                 turns,
                 recordings=recordings,
+                replays=None if replays is None else ReplayAccess(replays, calls.has_room),
             )
         )
         if modes:

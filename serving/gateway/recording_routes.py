@@ -5,6 +5,7 @@
     GET /{id}/recordings/{call}/replay.wav        both sides in stereo, also a part of it (``Range``)
     GET /{id}/recordings/{call}/replay.mp4        film of a call with a camera, likewise
     GET /{id}/recordings/{call}/frames/{at}.jpg   picture of the camera at this time, in milliseconds
+    GET /{id}/recordings/{call}/images/{name}     picture of a turn of the caller
     GET /{id}/recordings.zip                      all files of the session
 
 Files are read by threads and sent at the pace of long answers (``http.read_pace``), so that a player or a
@@ -37,7 +38,9 @@ from parley.recording.at_rest import AlteredFileError, RecordingKeyError
 from parley.recording.call_files import CHUNK_BYTES
 from parley.recording.library import (
     RecordingSummaries,
+    StoredFile,
     call_detail,
+    image_file,
     picture_file,
     recordings_of,
     replay_file,
@@ -67,8 +70,8 @@ def add_recording_routes(
     pace: ReadPace,
     client: Callable[[Request], str],
     stall_s: float,
-) -> None:
-    """Add the routes to those of a session.
+) -> "RecordingFiles":
+    """Add the routes to those of a session; return the reader of their files.
 
     Args:
         router: of the sessions.
@@ -115,14 +118,29 @@ def add_recording_routes(
         """Return the film of a recorded call with a camera; also a range of its bytes."""
         return await files.replay(request, session_id, call_id, range_, film=True)
 
+    _add_picture_routes(router, folder, bucket, files, in_use=in_use)
+    return files
+
+
+def _add_picture_routes(
+    router: APIRouter,
+    folder: Path,
+    bucket: RecordingBucket | None,
+    files: "RecordingFiles",
+    *,
+    in_use: Sequence[Depends],
+) -> None:
     @router.get("/{session_id}/recordings/{call_id}/frames/{at_ms}.jpg", dependencies=in_use)
     async def picture(request: Request, session_id: str, call_id: str, at_ms: int) -> Response:
         """Return the picture of the camera at a time of a recorded call."""
         stored = await found_file(files.in_thread(picture_file, folder, session_id, call_id, at_ms, bucket))
-        with pace.take(client(request)):
-            content = await found_file(files.in_thread(stored.read))
-            await pace.read(client(request), len(content))
-        return Response(content, media_type="image/jpeg")
+        return await files.whole(request, stored, "image/jpeg")
+
+    @router.get("/{session_id}/recordings/{call_id}/images/{name}", dependencies=in_use)
+    async def image(request: Request, session_id: str, call_id: str, name: str) -> Response:
+        """Return a picture of a turn of the caller in a recorded call."""
+        found = await found_file(files.in_thread(image_file, folder, session_id, call_id, name, bucket))
+        return await files.whole(request, *found)
 
 
 class RecordingFiles:
@@ -167,6 +185,18 @@ class RecordingFiles:
             body = (await found_file(self.in_thread(make))).encode()
             await self._pace.read(client, len(body))
         return Response(body, media_type="application/json")
+
+    async def whole(self, request: Request, stored: StoredFile, media_type: str) -> Response:
+        """Return a small file.
+
+        Raises:
+            HTTPException: see ``found_file``.
+        """
+        client = self._client(request)
+        with self._pace.take(client):
+            content = await found_file(self.in_thread(stored.read))
+            await self._pace.read(client, len(content))
+        return Response(content, media_type=media_type)
 
     async def archive(self, request: Request, session_id: str) -> EventStream:
         """Return all recordings of a session as a ZIP.

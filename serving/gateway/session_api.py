@@ -12,6 +12,7 @@
     POST   /api/sessions/{id}/messages        a typed turn, also with pictures; the answer streams as
                                               server-sent events
     GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
+                                              and replays, for the operator (``replays.routes``)
     GET    /api/sessions/{id}/comments        notes of its readers (``comment_routes``)
     GET    /api/sessions/{id}/shares          links by which others read it (``share_routes``)
     GET    /api/sessions/{id}/evidence        whether its signed evidence holds (``evidence_routes``)
@@ -76,6 +77,7 @@ from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines, timeline_place
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.recording_routes import add_recording_routes
+from parley.serving.gateway.replays.routes import ReplayAccess, ReplayRoutes
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.share_routes import SharedSession, ShareReading, add_share_routes
 from parley.serving.gateway.tag_routes import MOST_GIVEN_CHARS, add_tag_routes, checked
@@ -248,6 +250,7 @@ def session_api(
     audit: AuditLog,
     turns: ConcurrencyLimit,
     recordings: SessionRecordings | None = None,
+    replays: ReplayAccess | None = None,
 ) -> APIRouter:
     """Return the routes.
 
@@ -261,6 +264,7 @@ def session_api(
         audit: records deletions.
         turns: limits concurrent typed turns, in all and of each session (``typed_turn_limit``).
         recordings: recordings of the calls of the sessions; None for none.
+        replays: of recorded calls, for the operator; None for none.
     """
     store = conversations.store
     followers = ConcurrencyLimit(
@@ -443,6 +447,8 @@ def session_api(
             session=session_id[:SHOWN_CHARS],
             by="operator" if identity.is_operator else "owner",
         )
+        if replays is not None:
+            await replays.jobs.forget(session_id)
         if recordings is None:
             return Response(status_code=204)
         try:
@@ -487,7 +493,7 @@ def session_api(
     add_evidence_route(router, reading, in_use=in_use)
     shared = SharedSession(reading).router()
     if recordings is not None:
-        add_recording_routes(
+        files = add_recording_routes(
             router,
             recordings.folder,
             recordings.bucket,
@@ -496,6 +502,9 @@ def session_api(
             client=client,
             stall_s=settings.reader_stall_s,
         )
+        if replays is not None:
+            replay_routes = ReplayRoutes(replays, recordings.folder, recordings.bucket, files)
+            replay_routes.add_to(router, for_operator=[Depends(operators.check)])
     whole = APIRouter()
     whole.include_router(router)
     whole.include_router(shared)

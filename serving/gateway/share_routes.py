@@ -355,7 +355,7 @@ class SharedRecordings:
             for event in detail["events"]
             if event["event"] in _CALL_EVENTS
         ]
-        return json.dumps({**detail, "events": events, "pictures": []})
+        return json.dumps({**detail, "events": events, "pictures": [], "images": []})
 
 
 async def _without_reason(answer: Awaitable[_T]) -> _T:

@@ -22,6 +22,7 @@ from parley.core.privacy import VaultSettings
 from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.replays.jobs import ReplayJobs
 from parley.serving.gateway.session_api import AnswerTyped, SessionRecordings, TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
@@ -91,6 +92,7 @@ async def application(
     audit: AuditLog | None = None,
     annotations: AnnotationEntries | None = None,
     recordings: SessionRecordings | None = None,
+    replays: ReplayJobs | None = None,
     modes: Sequence[str] = (),
     vault_keys: VaultKeys | None = None,
     **settings: Any,
@@ -109,6 +111,7 @@ async def application(
             type_turn=type_turn,
             annotations=annotations,
             recordings=recordings,
+            replays=replays,
             modes=modes,
             operator_token=TOKEN,
             audit=audit,

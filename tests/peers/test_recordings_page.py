@@ -13,12 +13,14 @@ from urllib.parse import urlsplit
 import httpx
 import numpy as np
 import pytest
+from PIL import Image
 from playwright.async_api import expect
 
 from parley.recording.at_rest import KEYS_ENV
-from parley.recording.folder import CallRecording, read_recording
+from parley.recording.folder import IMAGES, CallRecording, image_name, read_recording
 from tests.peers.server import running_server
-from tests.peers.test_browser import chromium, lines_are_free, visit
+from tests.peers.test_accessibility import serious
+from tests.peers.test_browser import Visit, chromium, lines_are_free, visit
 from tests.peers.test_recording import hold_call, only_recording, recording_deployment
 from tests.recorded_call import record_call
 
@@ -35,6 +37,7 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
     async with running_server("--config", str(config)) as server:
         await hold_call(server.url, "How do I report a lost card?")
         recording = await only_recording(tmp_path)
+        await asyncio.to_thread(add_picture, recording)
         await lines_are_free(server.url)
         address = server.url.replace("127.0.0.1", "localhost")
         async with visit(chromium, f"{address}/s/{recording.session_id}") as person:
@@ -44,6 +47,9 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             lines = person.part("captions").locator("li")
             await expect(lines).to_have_count(5)
             await expect(lines.nth(2).locator("s")).not_to_be_empty()
+            picture = lines.nth(1).locator(".images img")
+            await expect(picture).to_be_visible()
+            assert await picture.evaluate("node => node.decode().then(() => node.naturalWidth)") == 40
             # The transcript stays in view, and nothing is below the window.
             below_px, shown_px = await person.part("conversation").evaluate(
                 "node => [document.documentElement.scrollHeight - innerHeight, node.clientHeight]"
@@ -66,6 +72,7 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
                 }"""
             )
             assert min(drawn) > 20, drawn
+            await read_moments_and_latencies(person)
             async with person.page.expect_download() as awaited:
                 await person.part("wav").click()
             saved = await (await awaited.value).path()
@@ -75,6 +82,39 @@ async def test_a_call_is_played_read_along_and_downloaded_after_it_was_made(chro
             packed = await (await awaited.value).path()
             assert zipfile.ZipFile(io.BytesIO(packed.read_bytes())).testzip() is None
             assert (person.complaints, person.hosts) == ([], {urlsplit(address).netloc})
+
+
+def add_picture(recording: CallRecording) -> None:
+    """Add a picture to the caller's first turn."""
+    ended = next(
+        each for each in recording.timeline()["events"] if each["event"] == "TurnEnded" and each["text"]
+    )
+    (recording.path / IMAGES).mkdir()
+    Image.new("RGB", (40, 30)).save(recording.path / IMAGES / image_name(ended["at_ms"] + 1, 0, "image/png"))
+
+
+async def read_moments_and_latencies(person: Visit) -> None:
+    """Check the cut answer and the latencies of the call that is shown; each moves the playback."""
+    audio = person.part("replay")
+    await expect(person.part("wave-legend").locator('[data-mark="cut"]')).to_be_visible()
+    moments = person.part("moments")
+    await moments.locator(".legend").click()
+    cut = moments.locator("li").filter(has_text="cut off").first
+    await expect(cut.locator("q")).not_to_be_empty()
+    await cut.locator("button").click()
+    at_cut_s = await audio.evaluate("node => node.currentTime")
+    latencies = person.part("latencies")
+    await latencies.locator("summary").click()
+    rows = latencies.locator("tbody tr")
+    await expect(rows).to_have_count(2)
+    await expect(rows.first).to_contain_text("ms")
+    assert await rows.first.locator(".bar i").count() >= 4, "an answer has its stages"
+    await rows.last.locator(".bar div").click()
+    assert at_cut_s < await audio.evaluate("node => node.currentTime")
+    # No operator: nothing of replays.
+    await expect(person.part("replays")).to_be_hidden()
+    found = await serious(person.page)
+    assert not found, found
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

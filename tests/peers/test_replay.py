@@ -9,15 +9,23 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 import yaml
 
+from parley.command.replay import NO_HISTORY
+from parley.configs.load import load_deployment
+from parley.configs.print_config import as_yaml
+from parley.serving.gateway.replays.jobs import ReplayJobs, ReplayState
 from parley.session_store.settings import StoreSettings
 from parley.session_store.store import SessionReader
+from tests.peers.operations_gateway import BEARER
 from tests.peers.server import ROOT, running_server
 from tests.peers.test_recording import hold_call, only_recording, recording_deployment
+from tests.recorded_call import record_call
 
+SESSION = "0123abcd-0123-4567-89ab-0123456789ab"
 pytestmark = [pytest.mark.paired, pytest.mark.asyncio(loop_scope="module")]
 
 
@@ -79,3 +87,43 @@ async def test_a_suite_shows_what_another_deployment_changes(recorded: RecordedS
     assert suite.returncode == 1, suite.stdout + suite.stderr
     assert "| calls decided otherwise | 1 of 1 |" in suite.stdout
     assert "then: Hello there." in suite.stderr and "now: Good morning to you." in suite.stderr
+
+
+async def test_a_server_holds_a_call_again_in_a_process_of_its_own(tmp_path: Path):
+    config = recording_deployment(tmp_path)
+    path = await record_call(tmp_path / "data", SESSION)
+    jobs = ReplayJobs(lambda: as_yaml(load_deployment(config)), parent=tmp_path)
+    replay = jobs.start(SESSION, path.name, 1_000)
+    try:
+        async with asyncio.timeout(120):
+            while not replay.is_over:
+                await asyncio.sleep(0.1)
+    finally:
+        await jobs.close()
+    assert (replay.state, replay.reason) == (ReplayState.DONE, "")
+    assert replay.comparison is not None and NO_HISTORY in str(replay.comparison["notes"])
+    assert replay.at_ms > 0 and b"<h1>Replay with" in replay.page
+    assert not list(tmp_path.glob("parley-replay-job-*"))
+
+
+@pytest.mark.slow  # The same over HTTP, with a call of half a minute.
+async def test_the_operator_replays_a_call_on_the_server_that_has_it(recorded: RecordedSession):
+    config = str(recorded.folder / "embedded.yaml")
+    async with running_server("--config", config) as server:
+        async with httpx.AsyncClient(base_url=server.url, headers=BEARER, timeout=60) as operator:
+            recordings = f"/api/sessions/{recorded.session}/recordings"
+            (call,) = (await operator.get(recordings)).json()["calls"]
+            address = f"{recordings}/{call['call_id']}/replays"
+            begun = await operator.post(address)
+            assert begun.status_code == 202, begun.text
+            async with asyncio.timeout(120):
+                while (replay := (await operator.get(address)).json())["state"] in ("loading", "replaying"):
+                    await asyncio.sleep(0.2)
+            page = (await operator.get(f"{address}/page")).text
+        # The server's own child is gone, and so is its folder.
+        assert not [each for each in server.process.children() if "replay_job" in " ".join(each.cmdline())]
+    assert (replay["state"], replay["reason"]) == ("done", "")
+    assert replay["comparison"]["is_decided_alike"], replay["comparison"]["turns"]
+    assert len(replay["comparison"]["turns"]) == 3
+    assert replay["comparison"]["median"]["latency_ms"]["now"] > 0
+    assert "1 of 1 calls were decided alike" in page

@@ -91,10 +91,11 @@ test("such a text is found", () => {
 });
 
 test("every string is used", () => {
-  const sources = [...modulesOf("talk.js")].filter(([name]) => name !== "strings.js").map(([, text]) => text);
+  const modules = new Map([...modulesOf("talk.js"), ...modulesOf("session.js")]);
+  const sources = [...modules].filter(([name]) => name !== "strings.js").map(([, text]) => text);
   sources.push(readFileSync(new URL("../pages/index.html", SHARED), "utf8"));
   const all = sources.join("\n");
-  const made = /^(state|span|microphone|camera|screen|offer|take|medium)_/;
+  const made = /^(state|span|microphone|camera|screen|offer|take|medium|rec_(lane|vote|tool|cut|replay|differs))_/;
   const unused = Object.keys(STRINGS.en).filter((key) => !made.test(key) && !new RegExp(`[":]${key}["\\s]`).test(all));
   assert.deepEqual(unused, []);
 });

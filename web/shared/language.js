@@ -37,6 +37,16 @@ export function t(key, values = {}) {
 }
 
 /**
+ * Return a string whose key comes from data, or the fallback where there is no such string.
+ *
+ * @param {string} key
+ * @param {string} fallback
+ */
+export function tIfKnown(key, fallback) {
+  return Object.hasOwn(STRINGS.en, key) ? t(/** @type {Key} */ (key)) : fallback;
+}
+
+/**
  * Write the strings of the markup: `data-text` names that of an element, `data-attributes` those of its attributes, as in
  * "aria-label:talk title:hint".
  *

@@ -1,8 +1,11 @@
 // Recorded calls of a session: play one, see both sides over time, read along, download. The list is read when the page opens and
 // when a recording ends; one call is read when it is chosen.
 
+import { clockOf, withImages } from "./call_facts.js";
+import { CallMoments } from "./call_moments.js";
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { t } from "./language.js";
 import { heardLater } from "./latency.js";
 import { transportName } from "./transport_names.js";
 import { Waveform, captionsOf } from "./waveform.js";
@@ -10,6 +13,7 @@ import { Waveform, captionsOf } from "./waveform.js";
 /** @import { RecordingDetail, RecordingEvent, RecordingSummary, SessionEvent } from "../types/server.js" */
 /** @import { SessionApi } from "./session_api.js" */
 /** @import { SharedApi } from "./shared_api.js" */
+/** @import { TurnImage } from "./call_facts.js" */
 /** @import { Caption } from "./waveform.js" */
 
 // The stereo file is made when the call is over, a moment after the session has heard of its end.
@@ -30,6 +34,7 @@ export class Recordings {
   #player;
   #audio;
   #waveform;
+  #moments;
   #lines;
   #picture;
   #wav;
@@ -38,7 +43,7 @@ export class Recordings {
   /** @type {RecordingSummary[]} */
   #calls = [];
   #chosen = "";
-  /** @type {Caption[]} */
+  /** @type {(Caption & { images: TurnImage[] })[]} */
   #captions = [];
   #current = -1; // place of the line that is played
   /** @type {number[]} times of the camera's pictures */
@@ -63,6 +68,7 @@ export class Recordings {
     this.#film = part("film", HTMLAnchorElement, fold);
     this.#notice = part("recordings-notice", HTMLParagraphElement, fold);
     this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.seek(at_ms));
+    this.#moments = new CallMoments(part("call-moments", HTMLElement, fold), (at_ms) => this.seek(at_ms));
     part("zip", HTMLAnchorElement, fold).href = api.recordingsZipPath;
     this.#audio.addEventListener("timeupdate", () => this.#onTime());
     this.#audio.addEventListener("seeking", () => this.#onTime());
@@ -137,7 +143,7 @@ export class Recordings {
       const detail = await this.#api.recording(call.call_id);
       if (this.#chosen !== call.call_id) return;
       showNotice(this.#notice, "");
-      this.#captions = captionsOf(detail.events);
+      this.#captions = withImages(captionsOf(detail.events), detail.images);
       this.#pictures = detail.pictures;
       this.#lines.replaceChildren(...this.#captions.map((caption) => this.#line(caption)));
       this.#current = -1;
@@ -148,6 +154,7 @@ export class Recordings {
       this.#film.href = this.#api.filmPath(call.call_id);
       this.#film.download = `${call.call_id}.mp4`;
       this.#waveform.show(detail);
+      this.#moments.show(detail);
       this.#on.shown?.(detail);
       this.#onTime();
     } catch (error) {
@@ -155,7 +162,7 @@ export class Recordings {
     }
   }
 
-  /** @param {Caption} caption */
+  /** @param {Caption & { images: TurnImage[] }} caption */
   #line(caption) {
     const line = element("li", caption.side);
     const button = element("button", "", clockOf(caption.at_ms));
@@ -175,7 +182,25 @@ export class Recordings {
     }
     const heard = caption.heard && heardOf(caption.heard);
     if (heard) line.append(heard);
+    if (caption.images.length) line.append(this.#images(caption.images));
     return line;
+  }
+
+  /** @param {TurnImage[]} images of one turn */
+  #images(images) {
+    const shown = element("span", "images");
+    for (const [place, image] of images.entries()) {
+      const link = element("a");
+      link.href = this.#api.imagePath(this.#chosen, image.name);
+      link.target = "_blank";
+      const picture = element("img");
+      picture.loading = "lazy";
+      picture.alt = t("rec_image", { number: place + 1, count: images.length });
+      picture.src = link.href;
+      link.append(picture);
+      shown.append(link);
+    }
+    return shown;
   }
 
   /**
@@ -252,10 +277,4 @@ function describe(call) {
   if (call.problem) return `Recording ${call.call_id.slice(0, 8)}`;
   const began = new Date(call.began_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
   return `${began} · ${transportName(call.transport)} · ${clockOf(call.duration_ms)}`;
-}
-
-/** @param {number} ms */
-function clockOf(ms) {
-  const seconds = Math.floor(ms / 1_000);
-  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
 }

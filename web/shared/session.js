@@ -3,13 +3,16 @@
 
 import { Attachments } from "./attachments.js";
 import { Bubbles } from "./bubbles.js";
+import { CallLanes } from "./call_lanes.js";
 import { Comments } from "./comments.js";
 import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
 import { openFragment } from "./fragment.js";
 import { Lanes } from "./lanes.js";
+import { LatencyBars } from "./latency_bars.js";
 import { Recordings } from "./recordings.js";
 import { SessionRecord } from "./record.js";
+import { Replays } from "./replays.js";
 import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
 import { SessionTags } from "./session_tags.js";
 import { Shares } from "./shares.js";
@@ -61,6 +64,8 @@ const parts = {
   lanes: part("lanes", HTMLDetailsElement),
   recordings: part("recordings", HTMLDetailsElement),
   tags: part("tags", HTMLElement),
+  callLanes: part("call-lanes", HTMLElement),
+  callFolds: part("call-folds", HTMLElement),
   earlier: part("earlier", HTMLButtonElement),
   share: part("share-open", HTMLButtonElement),
   shareDialog: part("share", HTMLDialogElement),
@@ -79,6 +84,7 @@ class SessionPage {
   #record = new SessionRecord(this.#bubbles);
   #timeline;
   #lanes = new Lanes(parts.lanes);
+  #callLanes;
   #recordings;
   #tags;
   #attachments = new Attachments(parts.attached, (problem) => {
@@ -102,10 +108,14 @@ class SessionPage {
   constructor(api) {
     this.#api = api;
     this.#timeline = new Timeline(api, parts.timeline);
-    const comments = new Comments(api, parts.recordings, (at_ms) => this.#recordings.seek(at_ms));
+    /** @type {(at_ms: number) => void} */
+    const seek = (at_ms) => this.#recordings.seek(at_ms);
+    const comments = new Comments(api, parts.recordings, seek);
+    this.#callLanes = new CallLanes(parts.callLanes, seek);
+    const shown = [comments, this.#callLanes, new LatencyBars(parts.callFolds, seek), new Replays(api, parts.callFolds, seek)];
     this.#recordings = new Recordings(api, parts.recordings, {
-      shown: (call) => comments.show(call),
-      moved: (at_ms) => comments.move(at_ms),
+      shown: (call) => shown.forEach((each) => each.show(call)),
+      moved: (at_ms) => [comments, this.#callLanes].forEach((each) => each.move(at_ms)),
     });
     new Shares(api, parts.share, parts.shareDialog);
     this.#tags = new SessionTags(api, parts.tags);
@@ -176,6 +186,7 @@ class SessionPage {
     this.#timeline.take(event);
     this.#lanes.take(event);
     this.#tags.take(event);
+    this.#callLanes.take(event);
     this.#recordings.take(event);
     this.#show();
   }
@@ -190,6 +201,7 @@ class SessionPage {
       this.#record.take(event);
       this.#lanes.take(event);
       this.#tags.take(event);
+      this.#callLanes.take(event);
       this.#noteTier(event);
     }
     for (const [key, text] of this.#unsent.all) {

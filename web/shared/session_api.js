@@ -6,7 +6,7 @@ import { nameOf } from "./guards.js";
 import { t } from "./language.js";
 import { authorization, keepNext, signedIn } from "./token.js";
 
-/** @import { AnswerEvent, Attached, CallCode, NextToken, RecordingSummary, RecordingDetail, SessionComment, SessionEvent, SessionInfo, ShareLink, TimelinePage } from "../types/server.js" */
+/** @import { AnswerEvent, Attached, CallCode, CallReplay, NextToken, RecordingSummary, RecordingDetail, SessionComment, SessionEvent, SessionInfo, ShareLink, TimelinePage } from "../types/server.js" */
 
 const SESSION_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 const REQUEST_MS = 10_000;
@@ -113,6 +113,48 @@ export class SessionApi {
    */
   framePath(call, at_ms) {
     return `${this.#path}/recordings/${call}/frames/${at_ms}.jpg`;
+  }
+
+  /**
+   * @param {string} call
+   * @param {string} name
+   */
+  imagePath(call, name) {
+    return `${this.#path}/recordings/${call}/images/${name}`;
+  }
+
+  /** @param {string} call */
+  replayPagePath(call) {
+    return `${this.#path}/recordings/${call}/replays/page`;
+  }
+
+  /**
+   * Read the state of the replay of a recorded call; for the operator. Throws ApiError.
+   *
+   * @param {string} call
+   * @returns {Promise<CallReplay>}
+   */
+  replay(call) {
+    return requestJson("GET", `${this.#path}/recordings/${call}/replays`);
+  }
+
+  /**
+   * Hold a recorded call again with the configuration of the server; for the operator. Throws ApiError.
+   *
+   * @param {string} call
+   * @returns {Promise<CallReplay>}
+   */
+  beginReplay(call) {
+    return requestJson("POST", `${this.#path}/recordings/${call}/replays`);
+  }
+
+  /**
+   * Cancel the replay of a recorded call; for the operator. Throws ApiError.
+   *
+   * @param {string} call
+   */
+  async cancelReplay(call) {
+    await request("DELETE", `${this.#path}/recordings/${call}/replays`, { signal: AbortSignal.timeout(REQUEST_MS) });
   }
 
   /**

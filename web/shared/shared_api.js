@@ -75,4 +75,8 @@ export class SharedApi {
   framePath() {
     return "";
   }
+
+  imagePath() {
+    return "";
+  }
 }

@@ -1,12 +1,16 @@
-// Picture of a recorded call: both sides over time, with their turns, cuts and latencies. `blocksOf` and `captionsOf` read the
-// events of a recording and are pure; `Waveform` draws.
+// Picture of a recorded call: both sides over time, with their turns, overlaps, cuts and latencies. `blocksOf` and `captionsOf` read
+// the events of a recording and are pure; `Waveform` draws.
+
+import { cutsOf, overlapsOf } from "./call_facts.js";
 
 /** @import { RecordingDetail, RecordingEvent } from "../types/server.js" */
+/** @import { CutReply, Overlap } from "./call_facts.js" */
 
 // A bar narrower than this is not seen.
 const BAR_PX = 2;
 const LANE_PX = 44;
 const BLOCK_PX = 4;
+const MARK_PX = 5;
 
 /**
  * Stretch of time in which one side had the floor.
@@ -114,6 +118,10 @@ export class Waveform {
   #call = null;
   /** @type {Block[]} */
   #blocks = [];
+  /** @type {Overlap[]} */
+  #overlaps = [];
+  /** @type {CutReply[]} */
+  #cuts = [];
   #at_ms = 0;
 
   /**
@@ -135,6 +143,8 @@ export class Waveform {
   show(call) {
     this.#call = call;
     this.#blocks = blocksOf(call.events);
+    this.#overlaps = overlapsOf(this.#blocks);
+    this.#cuts = cutsOf(call.events);
     this.#at_ms = 0;
     this.#draw();
   }
@@ -178,6 +188,14 @@ export class Waveform {
     const context = this.#still.getContext("2d");
     if (!context) return;
     const height = 2 * LANE_PX;
+    for (const { start_ms, end_ms } of this.#overlaps) {
+      const [left, wide] = [this.#x(start_ms), Math.max(2, this.#x(end_ms - start_ms))];
+      context.fillStyle = this.#tone("--warn-soft");
+      context.fillRect(left, 0, wide, height);
+      // Not by the shade alone: it is weak on some screens.
+      context.fillStyle = this.#tone("--warn");
+      context.fillRect(left, LANE_PX - 1, wide, 2);
+    }
     for (const [lane, side] of /** @type {const} */ (["caller", "bot"]).entries()) {
       const middle = lane * LANE_PX + LANE_PX / 2;
       const tall = LANE_PX / 2 - BLOCK_PX - 1;
@@ -197,8 +215,17 @@ export class Waveform {
         context.fillRect(this.#x(block.start_ms), edge, Math.max(1, this.#x(block.end_ms - block.start_ms)), BLOCK_PX);
       }
     }
-    context.fillStyle = this.#tone("--bad");
-    for (const block of this.#blocks.filter((each) => each.cut)) context.fillRect(this.#x(block.end_ms) - 1, LANE_PX, 2, LANE_PX);
+    for (const { at_ms, resumed_ms } of this.#cuts) {
+      const at = this.#x(at_ms);
+      context.fillStyle = this.#tone("--bad");
+      context.fillRect(at - 1, LANE_PX, 2, LANE_PX);
+      drawTriangle(context, [at - MARK_PX, LANE_PX], [at + MARK_PX, LANE_PX], [at, LANE_PX + 2 * MARK_PX]);
+      if (resumed_ms === null) continue;
+      const on = this.#x(resumed_ms);
+      context.fillStyle = this.#tone("--accent");
+      context.fillRect(on - 1, LANE_PX, 2, LANE_PX);
+      drawTriangle(context, [on, LANE_PX], [on, LANE_PX + 2 * MARK_PX], [on + 2 * MARK_PX, LANE_PX + MARK_PX]);
+    }
   }
 
   /** Draw the place of the playback on what does not move. */
@@ -216,6 +243,16 @@ export class Waveform {
   #tone(name) {
     return getComputedStyle(this.#canvas).getPropertyValue(name).trim();
   }
+}
+
+/**
+ * @param {CanvasRenderingContext2D} context
+ * @param {...[number, number]} corners
+ */
+function drawTriangle(context, ...corners) {
+  context.beginPath();
+  for (const [x, y] of corners) context.lineTo(x, y);
+  context.fill();
 }
 
 /**

@@ -225,6 +225,13 @@ export interface RecordingEvent {
   truncated?: boolean;
   voiced_ms?: number;
   silence_ms?: number;
+  /** Of ReplyCut. */
+  reason?: string;
+  voice_ms?: number | null;
+  /** Of VoteChanged. */
+  vote?: string;
+  /** Of AnswerHeard, with stages_ms. */
+  latency_ms?: number;
   /** Of LatencyHeard, with the fields of HeardLatency. */
   server_ms?: number;
   stages_ms?: [string, number][];
@@ -242,8 +249,52 @@ export interface RecordingDetail {
   events: RecordingEvent[];
   /** Times of the camera's pictures, in milliseconds. */
   pictures: number[];
+  /** Pictures of the caller's turns, in order, with the time at which each turn was committed. */
+  images: { at_ms: number; name: string }[];
   /** Highest sample of every interval, in percent; null where the stereo file was not made. */
   peaks: { interval_ms: number; caller: number[]; bot: number[] } | null;
+}
+
+/** Turn of a call that was held again: times from the caller's arrival. */
+export interface ReplayedTurn {
+  at_ms: number;
+  text: string;
+  waited_ms: number | null;
+  heard: string;
+  unheard: string;
+  is_cut: boolean;
+  latency_ms: number | null;
+  tool_calls: number;
+  cost: number | null;
+}
+
+/** The same turn then and now; null where one of the calls does not have it. */
+export interface ComparedTurn {
+  differences: string[];
+  is_decided_alike: boolean;
+  reasons: string[];
+  then: ReplayedTurn | null;
+  now: ReplayedTurn | null;
+}
+
+export interface ReplayComparison {
+  summary: string;
+  is_decided_alike: boolean;
+  notes: string[];
+  median: Record<"waited_ms" | "latency_ms", { then: number; now: number } | null>;
+  cost: { then: number | null; now: number | null; currency: string };
+  turns: ComparedTurn[];
+}
+
+/** Replay of a recorded call with the configuration of the server. */
+export interface CallReplay {
+  call_id: string;
+  state: "none" | "loading" | "replaying" | "done" | "failed" | "cancelled";
+  at_ms: number;
+  duration_ms: number;
+  /** Why it failed; empty otherwise. */
+  reason: string;
+  comparison: ReplayComparison | null;
 }
 
 /** Comment of a reader on a session. */

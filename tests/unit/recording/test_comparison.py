@@ -48,6 +48,13 @@ def test_times_count_from_the_arrival_of_the_caller():
     assert turns_of(call(joined_ms=750), 750) == turns_of(call())
 
 
+def test_a_turn_has_the_cost_of_its_answer_where_all_of_it_is_known():
+    priced = [event(6_010, "TurnPriced", turn=1, cost=0.25), event(6_020, "TurnPriced", turn=1, cost=0.5)]
+    events = [*call(), *priced, event(9_010, "TurnPriced", turn=2, cost=None)]
+    turns = turns_of(sorted(events, key=lambda each: each["at_ms"]))
+    assert [turn.cost for turn in turns] == [None, 0.75, None]
+
+
 @pytest.mark.parametrize(
     "events", [[], [{}], [{"event": "TurnEnded"}], [{"at_ms": "x", "event": "ReplyFinished", "text": "a"}]]
 )

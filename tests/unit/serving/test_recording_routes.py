@@ -123,6 +123,21 @@ async def test_the_unit_of_a_range_may_be_written_in_any_case(recorded: Recorded
     assert (part.status_code, part.content) == (206, b"RIFF")
 
 
+async def test_pictures_of_the_callers_turns_are_shown(recorded: Recorded):
+    (recorded.path / "user_images").mkdir()
+    for name in ("000001000-0.jpg", "000001000-1.png", "foreign.jpg"):
+        (recorded.path / "user_images" / name).write_bytes(name.encode())
+    call = f"/recordings/{recorded.path.name}"
+    images = (await recorded.get(call)).json()["images"]
+    assert images == [
+        {"at_ms": 1_000, "name": "000001000-0.jpg"},
+        {"at_ms": 1_000, "name": "000001000-1.png"},
+    ]
+    shown = await recorded.get(f"{call}/images/000001000-1.png")
+    assert (shown.content, shown.headers["content-type"]) == (b"000001000-1.png", "image/png")
+    assert (await recorded.get(f"{call}/images/foreign.jpg")).status_code == 404
+
+
 async def test_a_film_is_there_when_it_was_made(recorded: Recorded):
     address = f"/recordings/{recorded.path.name}/replay.mp4"
     assert (await recorded.get(address)).status_code == 404
@@ -156,6 +171,9 @@ async def test_a_range_that_is_none_is_answered_with_the_whole_file(recorded: Re
         "/recordings/..%2Fx/replay.wav",
         "/recordings/{call}/frames/5.jpg",
         "/recordings/{call}/frames/-5.jpg",
+        "/recordings/{call}/images/000001000-0.jpg",
+        "/recordings/{call}/images/..%2Fmeta.json",
+        "/recordings/{call}/images/meta.json",
         "/recordings/{call}/meta.json",
     ],
 )

@@ -33,6 +33,7 @@ from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.caller_settings import CallCodeSettings, RelaySettings
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.replays.jobs import ReplayJobs
 from parley.serving.gateway.session_api import TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
@@ -102,6 +103,7 @@ async def whole(folder: Path, store: SessionStore) -> FastAPI:
         transcribe=_transcribed,
         annotations=LiveAnnotations(),
         recordings=CallRecordings(RecordingSettings(folder=folder), "embedded"),
+        replays=ReplayJobs(str),
         modes=("cascade", "duplex"),
         operations=Operations.open(OperationsSettings(data_dir=folder), pool=None),
         phone=phone,

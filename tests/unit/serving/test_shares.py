@@ -79,6 +79,8 @@ async def shared(tmp_path: Path) -> AsyncIterator[Shared]:
         async with client_of(app) as client:
             session = (await client.post("/api/sessions")).json()["id"]
         path = await record_call(tmp_path, session)
+        (path / "user_images").mkdir()
+        (path / "user_images" / "000000500-0.jpg").write_bytes(b"private")
         await write(
             store,
             session,
@@ -101,6 +103,7 @@ async def test_a_reader_without_a_credential_sees_transcript_and_recording(share
         (call,) = (await reader.get(f"{shared.path}/recordings")).json()["calls"]
         assert (call["call_id"], call["has_film"], call["pictures"]) == (shared.call, False, 0)
         detail = (await reader.get(f"{shared.path}/recordings/{shared.call}")).json()
+        assert (detail["pictures"], detail["images"]) == ([], [])
         assert detail["peaks"] and [each["event"] for each in detail["events"]] == ["TurnEnded"]
         sound = await played_as_by_safari(reader, f"{shared.path}/recordings/{shared.call}/replay.wav")
         assert sound.startswith(b"RIFF")
@@ -111,7 +114,7 @@ async def test_a_link_opens_nothing_else(shared: Shared):
     async with shared.visit() as reader:
         for below in ("events", "prompt", "export", "recordings.zip", "comments", "shares"):
             assert (await reader.get(f"{shared.path}/{below}")).status_code == 404
-        for below in ("replay.mp4", "frames/0.jpg"):
+        for below in ("replay.mp4", "frames/0.jpg", "images/000000500-0.jpg", "replays"):
             found = await reader.get(f"{shared.path}/recordings/{shared.call}/{below}")
             assert found.status_code == 404
         assert (await reader.get(f"{shared.path}/recordings/{'a' * 32}")).status_code == 404

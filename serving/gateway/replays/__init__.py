@@ -1,0 +1,1 @@
+"""Recorded calls that are held again with the configuration of the server."""
