@@ -24,6 +24,7 @@ const FOR_MACHINES = new Set([
 /** Pages that are shown in several languages, with their scripts, and the least number of strings in their markup. */
 const PAGES = [
   { file: "index.html", script: "talk.js", least: 30 },
+  { file: "omni.html", script: "omni.js", least: 40 },
   { file: "session.html", script: "session.js", least: 60 },
   { file: "share.html", script: "share.js", least: 15 },
 ];
@@ -102,7 +103,7 @@ test("such a text is found", () => {
 });
 
 test("a key is in one table only", () => {
-  const tables = ["strings.js", "session_strings.js"].map((name) => readFileSync(new URL(name, SHARED), "utf8"));
+  const tables = ["strings.js", "omni_strings.js", "session_strings.js"].map((name) => readFileSync(new URL(name, SHARED), "utf8"));
   const keys = tables.flatMap((text) => [...text.slice(0, text.indexOf("const de")).matchAll(/^ {2}(\w+):/gm)].map(([, key]) => key));
   assert.deepEqual(keys.filter((key, at) => keys.indexOf(key) !== at), []);
   assert.equal(keys.length, Object.keys(STRINGS.en).length);

@@ -51,31 +51,53 @@ export class CallError extends Error {
 /**
  * Open the microphone. Throws CallError.
  *
- * @param {{ raw: boolean }} options `raw` leaves the signal as it is (studio microphones, tests)
+ * @param {{ raw: boolean, device?: string }} options `raw` leaves the signal as it is (studio microphones, tests); another device is
+ *   opened where that one is missing
  */
-export async function openMicrophone({ raw }) {
+export async function openMicrophone({ raw, device = "" }) {
   if (!navigator.mediaDevices?.getUserMedia) {
     throw new CallError(t("microphone_needs_https"));
   }
   const processed = !raw;
   try {
-    return await navigator.mediaDevices.getUserMedia({
-      audio: { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed },
-    });
+    const processing = { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed };
+    return await openDevice("audio", processing, device);
   } catch (error) {
     throw mediaError("microphone", error);
   }
 }
 
-/** Open the camera. Throws CallError. */
-export async function openCamera() {
+/**
+ * Open the camera. Throws CallError.
+ *
+ * @param {{ device?: string, facing?: "user" | "environment" }} [options] another camera is opened where that one is missing
+ */
+export async function openCamera({ device = "", facing } = {}) {
   if (!navigator.mediaDevices?.getUserMedia) throw new CallError(t("camera_needs_https"));
   try {
-    return await navigator.mediaDevices.getUserMedia({
-      video: { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } },
-    });
+    const size = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } };
+    return await openDevice("video", { ...size, ...(facing && { facingMode: { ideal: facing } }) }, device);
   } catch (error) {
     throw mediaError("camera", error);
+  }
+}
+
+/**
+ * Open a device with an id; another one where it is missing, or the browser's choice where no id is given.
+ *
+ * @param {"audio" | "video"} kind
+ * @param {MediaTrackConstraints} wanted
+ * @param {string} device
+ */
+async function openDevice(kind, wanted, device) {
+  const { mediaDevices } = navigator;
+  if (!device) return await mediaDevices.getUserMedia({ [kind]: wanted });
+  try {
+    // Not as an ideal one: a device that comes nearer to the size would be opened in its place.
+    return await mediaDevices.getUserMedia({ [kind]: { ...wanted, deviceId: { exact: device } } });
+  } catch (error) {
+    if (!["OverconstrainedError", "NotFoundError"].includes(nameOf(error))) throw error;
+    return await mediaDevices.getUserMedia({ [kind]: wanted });
   }
 }
 

@@ -1,6 +1,7 @@
 // Every string of the pages that can be shown in several languages: those of calls are here, others in the tables of their pages. A key
 // is in each language and in one table; {name} stands for a value.
 
+import * as omni from "./omni_strings.js";
 import * as session from "./session_strings.js";
 
 /** Languages by their code, each with its own name. */
@@ -369,6 +370,6 @@ const de = {
 
 /** Strings by language and key. */
 export const STRINGS = {
-  en: { ...en, ...session.en },
-  de: { ...de, ...session.de },
+  en: { ...en, ...omni.en, ...session.en },
+  de: { ...de, ...omni.de, ...session.de },
 };
