@@ -19,6 +19,8 @@ const PING_MS = 1_000;
 // some five seconds only. The server gives a silent browser up after 3.5 s.
 const LOST_MS = 2_500;
 const LOOK_MS = 500;
+// Failures of a device that is there. For an absent one, the errors of browsers differ.
+const FOUND = ["NotAllowedError", "NotReadableError", "AbortError"];
 
 /**
  * @typedef {object} CallHandlers
@@ -51,53 +53,51 @@ export class CallError extends Error {
 /**
  * Open the microphone. Throws CallError.
  *
- * @param {{ raw: boolean, device?: string }} options `raw` leaves the signal as it is (studio microphones, tests); another device is
- *   opened where that one is missing
+ * @param {{ raw: boolean, deviceId?: string }} options `raw` leaves the signal as it is (studio microphones, tests); where the
+ *   device is absent, the browser opens another one
  */
-export async function openMicrophone({ raw, device = "" }) {
+export async function openMicrophone({ raw, deviceId = "" }) {
   if (!navigator.mediaDevices?.getUserMedia) {
     throw new CallError(t("microphone_needs_https"));
   }
   const processed = !raw;
-  try {
-    const processing = { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed };
-    return await openDevice("audio", processing, device);
-  } catch (error) {
-    throw mediaError("microphone", error);
-  }
+  const sound = { echoCancellation: processed, noiseSuppression: processed, autoGainControl: processed };
+  return await openDevice("microphone", (choice) => ({ audio: { ...sound, ...choice } }), deviceId);
 }
 
 /**
  * Open the camera. Throws CallError.
  *
- * @param {{ device?: string, facing?: "user" | "environment" }} [options] another camera is opened where that one is missing
+ * @param {string} [deviceId] as for openMicrophone
+ * @param {"user" | "environment"} [facing] side of a telephone, where no device is chosen
  */
-export async function openCamera({ device = "", facing } = {}) {
+export async function openCamera(deviceId = "", facing) {
   if (!navigator.mediaDevices?.getUserMedia) throw new CallError(t("camera_needs_https"));
-  try {
-    const size = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } };
-    return await openDevice("video", { ...size, ...(facing && { facingMode: { ideal: facing } }) }, device);
-  } catch (error) {
-    throw mediaError("camera", error);
-  }
+  const side = facing && { facingMode: { ideal: facing } };
+  const picture = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 }, ...side };
+  return await openDevice("camera", (choice) => ({ video: { ...picture, ...choice } }), deviceId);
 }
 
 /**
- * Open a device with an id; another one where it is missing, or the browser's choice where no id is given.
+ * Open a device: the chosen one, or the browser's choice where that is absent. Throws CallError.
  *
- * @param {"audio" | "video"} kind
- * @param {MediaTrackConstraints} wanted
- * @param {string} device
+ * @param {"microphone" | "camera"} device
+ * @param {(choice: MediaTrackConstraints) => MediaStreamConstraints} ask
+ * @param {string} deviceId empty for the browser's choice
  */
-async function openDevice(kind, wanted, device) {
-  const { mediaDevices } = navigator;
-  if (!device) return await mediaDevices.getUserMedia({ [kind]: wanted });
+async function openDevice(device, ask, deviceId) {
+  if (deviceId) {
+    try {
+      // A mere wish is not enough: Chromium may open its default device all the same.
+      return await navigator.mediaDevices.getUserMedia(ask({ deviceId: { exact: deviceId } }));
+    } catch (error) {
+      if (FOUND.includes(nameOf(error))) throw mediaError(device, error);
+    }
+  }
   try {
-    // Not as an ideal one: a device that comes nearer to the size would be opened in its place.
-    return await mediaDevices.getUserMedia({ [kind]: { ...wanted, deviceId: { exact: device } } });
+    return await navigator.mediaDevices.getUserMedia(ask({}));
   } catch (error) {
-    if (!["OverconstrainedError", "NotFoundError"].includes(nameOf(error))) throw error;
-    return await mediaDevices.getUserMedia({ [kind]: wanted });
+    throw mediaError(device, error);
   }
 }
 

@@ -117,7 +117,7 @@ export class Conversation {
   async useMicrophone(device) {
     this.#opened += 1;
     const opened = this.#opened;
-    const stream = await openMicrophone({ raw: this.#raw, device });
+    const stream = await openMicrophone({ raw: this.#raw, deviceId: device });
     if (this.#isClosed || opened !== this.#opened) {
       stopTracks(stream);
       return;

@@ -86,7 +86,7 @@ export class Stage {
     stopTracks(this.#camera);
     let stream;
     try {
-      stream = await openCamera(wanted);
+      stream = await openCamera(wanted.device, wanted.facing);
     } catch (error) {
       if (attempt !== this.#attempt) return;
       this.close();
