@@ -20,9 +20,9 @@ export class FileError extends Error {}
  * @param {Pick<File, "name" | "size" | "type">} file
  */
 export function refusalOf({ name, size, type }) {
-  if (size > MOST_BYTES) return t("file_too_large", { name, most: MOST_BYTES / 1e6 });
+  if (size > MOST_BYTES) return t("omni_file_too_large", { name, most: MOST_BYTES / 1e6 });
   // A browser that does not know the ending of a name gives no type: whether it can be played shows when it is opened.
-  if (type && !/^(audio|video)\//.test(type)) return t("file_no_media", { name });
+  if (type && !/^(audio|video)\//.test(type)) return t("omni_file_no_media", { name });
   return "";
 }
 
@@ -66,11 +66,11 @@ export class FileSource {
       await within(READ_MS, read);
     } catch {
       source.close();
-      throw new FileError(t("file_unreadable", { name: file.name }));
+      throw new FileError(t("omni_file_unreadable", { name: file.name }));
     }
     if (source.durationS > MOST_S) {
       source.close();
-      throw new FileError(t("file_too_long", { name: file.name, most: MOST_S / 60 }));
+      throw new FileError(t("omni_file_too_long", { name: file.name, most: MOST_S / 60 }));
     }
     return source;
   }
