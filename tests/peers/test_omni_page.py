@@ -134,6 +134,17 @@ async def look_at_the_picture(person: Visit, model: MiniCpmServer) -> None:
     )
     assert await person.page.evaluate(open_camera) == first
 
+    # The microphone is changed without an end of what the model hears.
+    microphones = person.part("microphone")
+    (other,) = set(
+        await microphones.locator("option").evaluate_all("all => all.slice(1, 2).map((one) => one.value)")
+    )
+    await microphones.select_option(other)
+    heard = len(model.heard)
+    await model_has(lambda: any(np.abs(audio).max() > 0.01 for audio in model.heard[heard + 2 :]))
+    await expect(person.part("notice")).to_be_hidden()
+    assert await person.page.evaluate("localStorage['parley.audioinput']") == other
+
     # The bot's words appear over the picture as they are heard, in full screen too.
     await person.part("whole").click()
     await person.page.wait_for_function("document.fullscreenElement?.dataset.role === 'stage'")
