@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { openPage } from "./support/page.js";
 import {
   answersOf,
-  clockOf,
   cutsOf,
   overlapsOf,
   perceivedOf,
@@ -11,6 +11,7 @@ import {
   votesOf,
   withImages,
 } from "../../web/shared/call_facts.js";
+import { clockOf } from "../../web/shared/clock_text.js";
 import { captionsOf } from "../../web/shared/waveform.js";
 
 const BEGAN_US = 5_000_000;
@@ -114,6 +115,7 @@ test("a tool lasts from its call to its result, and those of other calls are not
 });
 
 test("what was perceived is on the time line of the recording, by its last revision", () => {
+  openPage({ file: "session.html" });
   const report = (statement, body, start_ms) => ({
     kind: "annotation",
     event_us: at(start_ms + 500),

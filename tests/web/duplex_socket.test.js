@@ -5,10 +5,17 @@ import { WebSocket as Socket, WebSocketServer } from "ws";
 import { openPage, setGlobal, until } from "./support/page.js";
 import { DuplexSocket, decode, encode } from "../../web/shared/duplex_socket.js";
 
-setGlobal("WebSocket", Socket);
+/** A browser's socket fails without a listener too; that of the library would throw. */
+class BrowserSocket extends Socket {
+  constructor(...given) {
+    super(...given);
+    this.on("error", () => {});
+  }
+}
+setGlobal("WebSocket", BrowserSocket);
 
 /** A server of `/ws/duplex/ID`, and a conversation with it whose callbacks are recorded as `[name, ...values]`. */
-async function conversation(t, { prompt = "", voiceOnly = true, fragment = "" } = {}) {
+async function conversation(t, { prompt = "", voice = "", voiceOnly = true, fragment = "" } = {}) {
   const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
   await once(server, "listening");
   t.after(() => {
@@ -27,7 +34,7 @@ async function conversation(t, { prompt = "", voiceOnly = true, fragment = "" } 
     end: record("end"),
   });
   const connected = once(server, "connection");
-  socket.open({ prompt, voiceOnly });
+  socket.open({ prompt, voice, voiceOnly });
   const [peer, request] = await connected;
   const received = [];
   peer.on("message", (data) => received.push(JSON.parse(data)));
@@ -68,6 +75,11 @@ test("a conversation is prepared with the prompt, at an address that names its k
   const pictures = await conversation(t, { voiceOnly: false });
   assert.deepEqual(pictures.received, [{ type: "prepare" }]);
   assert.match(pictures.request.url, /^\/ws\/duplex\/omni_/);
+});
+
+test("a reference voice is that of the language model and of the vocoder", async (t) => {
+  const { received } = await conversation(t, { voice: "AAAA" });
+  assert.deepEqual(received, [{ type: "prepare", ref_audio_base64: "AAAA", tts_ref_audio_base64: "AAAA" }]);
 });
 
 test("the token of the address is offered as a subprotocol, and the next one is kept", async (t) => {
@@ -157,24 +169,53 @@ test("closing says goodbye, ends the conversation once and sends nothing more", 
   socket.close();
   socket.close();
   socket.chunk(new Float32Array(1));
-  assert.deepEqual(calls, [["end", ""]]);
+  assert.deepEqual(calls, [["end", null]]);
   await once(peer, "close");
   assert.deepEqual(received.slice(1), [{ type: "stop" }]);
-  assert.deepEqual(calls, [["end", ""]]);
+  assert.deepEqual(calls, [["end", null]]);
 });
 
 test("the reason of a server that closes is the reason of the end", async (t) => {
   const { calls, peer, called } = await conversation(t);
   peer.close(1013, "Queue full");
   await called("end");
-  assert.deepEqual(calls, [["end", "Queue full"]]);
+  assert.deepEqual(calls, [["end", { code: "queue_full", text: "Queue full" }]]);
 });
 
 test("a connection that breaks off ends the conversation", async (t) => {
   const { calls, peer, called } = await conversation(t);
   peer.terminate();
   await called("end");
-  assert.deepEqual(calls, [["end", "the connection was lost"]]);
+  assert.deepEqual(calls, [["end", { code: "lost", text: "" }]]);
+});
+
+test("an error before the end is its reason, and an earlier one is not", async (t) => {
+  const failed = { code: "no_worker", text: "no worker is free", param: "" };
+  const { calls, peer, say, called } = await conversation(t);
+  say({ type: "error", error: failed.text, code: failed.code });
+  peer.close(1013, "no_worker");
+  await called("end");
+  assert.deepEqual(calls, [["error", failed], ["end", failed]]);
+  const later = await conversation(t);
+  later.say({ type: "error", error: "a picture is too large", code: "invalid_payload", param: "frame_base64_list" });
+  later.say(RESULT);
+  later.peer.close(1012, "the server is stopping");
+  await later.called("end");
+  assert.deepEqual(later.calls.at(-1), ["end", { code: "the server is stopping", text: "the server is stopping" }]);
+});
+
+test("a socket that is refused before it opens ends without a reason of the server", async (t) => {
+  const server = new WebSocketServer({ host: "127.0.0.1", port: 0, verifyClient: () => false });
+  await once(server, "listening");
+  t.after(() => server.close());
+  openPage({ address: `http://127.0.0.1:${server.address().port}/omni` });
+  const ends = [];
+  const ignored = () => {};
+  new DuplexSocket({
+    queued: ignored, prepared: ignored, result: ignored, held: ignored, error: ignored, end: (reason) => ends.push(reason),
+  }).open({ prompt: "", voiceOnly: true });
+  await until(() => ends.length);
+  assert.deepEqual(ends, [{ code: "refused", text: "" }]);
 });
 
 test("a timeout of the server ends the conversation once", async (t) => {
@@ -184,7 +225,7 @@ test("a timeout of the server ends the conversation once", async (t) => {
   peer.close(1000, "timeout");
   await called("end");
   await new Promise((resolve) => setTimeout(resolve, 50));
-  assert.deepEqual(calls, [["end", "the pause was too long"]]);
+  assert.deepEqual(calls, [["end", { code: "timeout", text: "the pause was too long" }]]);
 });
 
 test("a server that never prepares the conversation ends it after 15 seconds", async (t) => {
@@ -193,7 +234,7 @@ test("a server that never prepares the conversation ends it after 15 seconds", a
   t.mock.timers.tick(14_999);
   assert.deepEqual(calls, []);
   t.mock.timers.tick(1);
-  assert.deepEqual(calls, [["end", "The server does not answer."]]);
+  assert.deepEqual(calls, [["end", { code: "silent", text: "" }]]);
 });
 
 /** As `conversation`, where waiting may not use the timers. */

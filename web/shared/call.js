@@ -72,10 +72,12 @@ export async function openMicrophone({ raw, deviceId = "" }) {
  * Open the camera. Throws CallError.
  *
  * @param {string} [deviceId] as for openMicrophone
+ * @param {"user" | "environment"} [facing] side of a telephone, where no device is chosen
  */
-export async function openCamera(deviceId = "") {
+export async function openCamera(deviceId = "", facing) {
   if (!navigator.mediaDevices?.getUserMedia) throw new CallError(t("camera_needs_https"));
-  const picture = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 } };
+  const side = facing && { facingMode: { ideal: facing } };
+  const picture = { width: { ideal: 1280 }, height: { ideal: 720 }, frameRate: { ideal: 5 }, ...side };
   return await openDevice("camera", (choice) => ({ video: { ...picture, ...choice } }), deviceId);
 }
 

@@ -2,7 +2,8 @@
 // tools. Each lane is a canvas, because a call of an hour has thousands of items; the same items are a list for the keyboard and for
 // screen readers, which is filled when it is opened.
 
-import { CALL_LANES, clockOf, isForLanes, perceivedOf, toolsOf, votesOf } from "./call_facts.js";
+import { CALL_LANES, isForLanes, perceivedOf, toolsOf, votesOf } from "./call_facts.js";
+import { clockOf } from "./clock_text.js";
 import { element } from "./element.js";
 import { t, tIfKnown } from "./language.js";
 

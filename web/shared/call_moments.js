@@ -1,6 +1,7 @@
 // Overlaps, cut and resumed replies of a recorded call: the legend of what the waveform marks, which opens a list of them in words.
 
-import { clockOf, cutsOf, overlapsOf } from "./call_facts.js";
+import { cutsOf, overlapsOf } from "./call_facts.js";
+import { clockOf } from "./clock_text.js";
 import { element } from "./element.js";
 import { t, tIfKnown } from "./language.js";
 import { blocksOf } from "./waveform.js";

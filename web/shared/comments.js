@@ -1,8 +1,10 @@
 // Comments on a session: a mark for each at its place on the waveform of a recorded call, a list, and a line to write one. What was
 // typed is only ever set as text content.
 
+import { clockOf } from "./clock_text.js";
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { dateAndTime, t } from "./language.js";
 
 /** @import { RecordingDetail, SessionComment } from "../types/server.js" */
 /** @import { SessionApi } from "./session_api.js" */
@@ -74,7 +76,7 @@ export class Comments {
       event.preventDefault();
       this.#add();
     });
-    new ResizeObserver(() => this.#draw()).observe(this.#wave);
+    new ResizeObserver(() => this.draw()).observe(this.#wave);
   }
 
   /**
@@ -92,7 +94,7 @@ export class Comments {
       return;
     }
     this.#section.hidden = false;
-    this.#draw();
+    this.draw();
   }
 
   /** @param {number} at_ms place of the playback, to which a new comment belongs */
@@ -110,11 +112,11 @@ export class Comments {
       localStorage.setItem(NAME_KEY, made.name);
       this.#comments = [...this.#comments, made].sort((one, other) => one.at_us - other.at_us);
       this.#text.value = "";
-      showNotice(this.#notice, `Added at ${clockOf(this.#at_ms)}.`);
+      showNotice(this.#notice, t("comment_added", { at: clockOf(this.#at_ms) }));
     } catch (error) {
       showNotice(this.#notice, messageOf(error), { bad: true });
     }
-    this.#draw();
+    this.draw();
   }
 
   /** @param {SessionComment} comment */
@@ -122,15 +124,16 @@ export class Comments {
     try {
       await this.#api.removeComment(comment.id);
       this.#comments = this.#comments.filter((each) => each !== comment);
-      showNotice(this.#notice, "Deleted.");
+      showNotice(this.#notice, t("comment_deleted"));
     } catch (error) {
       showNotice(this.#notice, messageOf(error), { bad: true });
     }
-    this.#draw();
+    this.draw();
     this.#text.focus();
   }
 
-  #draw() {
+  /** Show the comments again: the language or the width has changed. */
+  draw() {
     const call = this.#call;
     const width = this.#wave.clientWidth;
     if (!call || !width) return;
@@ -150,8 +153,9 @@ export class Comments {
     const button = element("button", "", comments.length > 1 ? String(comments.length) : "");
     button.type = "button";
     button.title = comments.map(({ text }) => text).join("\n");
-    const what = comments.length > 1 ? `${comments.length} comments` : `Comment by ${nameOf(comments[0])}`;
-    button.ariaLabel = `${what} at ${clockOf(at_ms)}`;
+    const at = clockOf(at_ms);
+    const isOne = comments.length === 1;
+    button.ariaLabel = isOne ? t("comment_by", { name: nameOf(comments[0]), at }) : t("comments_at", { count: comments.length, at });
     button.addEventListener("click", () => this.#seek(at_ms));
     item.append(button);
     return item;
@@ -169,21 +173,21 @@ export class Comments {
     if (at_ms >= 0 && at_ms <= call.duration_ms) {
       const button = element("button", "", clockOf(at_ms));
       button.type = "button";
-      button.ariaLabel = `Go to ${clockOf(at_ms)}`;
+      button.ariaLabel = t("go_to", { at: clockOf(at_ms) });
       button.addEventListener("click", () => this.#seek(at_ms));
       head.append(button);
     } else {
-      head.append(element("span", "elsewhere", `about ${dateOf(comment.at_us)}`));
+      head.append(element("span", "elsewhere", t("comment_elsewhere", { date: dateAndTime(comment.at_us) })));
     }
     head.append(element("b", "", nameOf(comment)));
-    if (comment.role === "operator") head.append(element("span", "role", "operator"));
-    const written = element("time", "", dateOf(comment.created_us));
+    if (comment.role === "operator") head.append(element("span", "role", t("role_operator")));
+    const written = element("time", "", dateAndTime(comment.created_us));
     written.dateTime = new Date(comment.created_us / 1_000).toISOString();
     head.append(written);
     if (comment.may_delete) {
-      const remove = element("button", "remove", "Delete");
+      const remove = element("button", "remove", t("delete"));
       remove.type = "button";
-      remove.ariaLabel = `Delete the comment of ${nameOf(comment)}, ${dateOf(comment.created_us)}`;
+      remove.ariaLabel = t("delete_comment", { name: nameOf(comment), date: dateAndTime(comment.created_us) });
       remove.addEventListener("click", () => this.#remove(comment));
       head.append(remove);
     }
@@ -194,16 +198,5 @@ export class Comments {
 
 /** @param {SessionComment} comment */
 function nameOf(comment) {
-  return comment.name || (comment.role === "operator" ? "The operator" : "A reader");
-}
-
-/** @param {number} us */
-function dateOf(us) {
-  return new Date(us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-}
-
-/** @param {number} ms */
-function clockOf(ms) {
-  const seconds = Math.floor(ms / 1_000);
-  return `${Math.floor(seconds / 60)}:${String(seconds % 60).padStart(2, "0")}`;
+  return comment.name || t(comment.role === "operator" ? "the_operator" : "a_reader");
 }

@@ -8,13 +8,20 @@ const PREPARED_MS = 15_000;
 const STOPPED_MS = 1_500;
 
 /**
+ * Why a conversation is over: a code of the server, or "silent" (no answer), "late" (the model was not ready in time), "refused" (before
+ * it began), "lost". `text` holds the server's own words.
+ *
+ * @typedef {{ code: string, text: string }} EndReason
+ */
+/** @typedef {{ code: string, text: string, param: string }} ServerError `param`: the field that is wrong */
+/**
  * @typedef {object} DuplexHandlers
  * @property {(place: EngineQueue) => void} queued
  * @property {(facts: Prepared) => void} prepared
  * @property {(result: DuplexResult, answeredMs: number) => void} result
  * @property {(type: "paused" | "resumed") => void} held
- * @property {(text: string) => void} error the conversation goes on
- * @property {(reason: string) => void} end empty when this side ended it
+ * @property {(error: ServerError) => void} error the conversation goes on
+ * @property {(reason: EndReason | null) => void} end null when this side ended it
  */
 
 /**
@@ -47,25 +54,33 @@ export class DuplexSocket {
   #sent = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #late;
+  #wasOpen = false;
   #isOver = false;
+  /** @type {ServerError | null} of the last message: the reason of an end that follows */
+  #error = null;
 
   /** @param {DuplexHandlers} on */
   constructor(on) {
     this.on = on;
   }
 
-  /** @param {{ prompt: string, voiceOnly: boolean }} options */
-  open({ prompt, voiceOnly }) {
+  /** @param {{ prompt: string, voice?: string, voiceOnly: boolean }} options `voice`: as for `encode`, at 16 kHz */
+  open({ prompt, voice = "", voiceOnly }) {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const id = `${voiceOnly ? "adx" : "omni"}_${Date.now().toString(36)}`;
     const socket = new WebSocket(`${scheme}://${location.host}/ws/duplex/${id}`, subprotocols());
     this.#socket = socket;
     socket.addEventListener("open", () => {
-      this.#send({ type: "prepare", ...(prompt && { system_prompt: prompt }) });
-      this.#expect("The server does not answer.");
+      this.#wasOpen = true;
+      this.#send({
+        type: "prepare",
+        ...(prompt && { system_prompt: prompt }),
+        ...(voice && { ref_audio_base64: voice, tts_ref_audio_base64: voice }),
+      });
+      this.#expect("silent");
     });
     socket.addEventListener("message", (event) => this.#onMessage(JSON.parse(event.data)));
-    socket.addEventListener("close", (event) => this.#end(event.reason || "the connection was lost"));
+    socket.addEventListener("close", ({ reason }) => this.#end(this.#reasonOf(reason)));
   }
 
   /**
@@ -97,7 +112,7 @@ export class DuplexSocket {
     const socket = this.#socket;
     if (!this.#send({ type: "stop" })) socket?.close();
     else setTimeout(() => socket?.close(), STOPPED_MS);
-    this.#end("");
+    this.#end(null);
   }
 
   /** @param {{ type: string, [field: string]: unknown }} message */
@@ -107,11 +122,11 @@ export class DuplexSocket {
     return true;
   }
 
-  /** @param {string} reason for the user, if the engine is not ready in time */
-  #expect(reason) {
+  /** @param {string} code of the end, if the engine is not ready in time */
+  #expect(code) {
     clearTimeout(this.#late);
     this.#late = setTimeout(() => {
-      this.#end(reason);
+      this.#end({ code, text: "" });
       this.#socket?.close();
     }, PREPARED_MS);
   }
@@ -119,6 +134,7 @@ export class DuplexSocket {
   /** @param {DuplexMessage} message */
   #onMessage(message) {
     if (this.#isOver) return;
+    this.#error = null;
     switch (message.type) {
       case "queued":
       case "queue_update":
@@ -126,7 +142,7 @@ export class DuplexSocket {
         this.on.queued(message);
         break;
       case "queue_done":
-        this.#expect("The model did not become ready in time.");
+        this.#expect("late");
         this.on.queued({ position: 0, estimated_wait_s: null });
         break;
       case "prepared":
@@ -147,16 +163,31 @@ export class DuplexSocket {
         if (message.code === "not_ready" || message.code === "invalid_state") this.#sent.shift();
         // The engine failed, and the chunks that it had are never answered.
         if (message.code === "inference_error") this.#sent = [];
-        this.on.error(message.error);
+        this.#error = { code: message.code, text: message.error, param: message.param ?? "" };
+        this.on.error(this.#error);
         break;
       case "timeout":
-        this.#end(message.reason);
+        this.#end({ code: "timeout", text: message.reason });
         break;
       default:
     }
   }
 
-  /** @param {string} reason */
+  /**
+   * Return why the server has closed the connection.
+   *
+   * @param {string} said in its close frame
+   * @returns {EndReason}
+   */
+  #reasonOf(said) {
+    if (!this.#wasOpen) return { code: "refused", text: "" };
+    // It says the same in more words.
+    if (this.#error) return this.#error;
+    if (!said) return { code: "lost", text: "" };
+    return { code: said === "Queue full" ? "queue_full" : said, text: said };
+  }
+
+  /** @param {EndReason | null} reason */
   #end(reason) {
     if (this.#isOver) return;
     this.#isOver = true;

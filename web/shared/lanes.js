@@ -2,8 +2,10 @@
 // the session, and follows it while events come.
 
 import { element, part } from "./element.js";
+import { locale, t } from "./language.js";
 
 /** @import { Annotated, SessionEvent } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 
 const WINDOW_US = 60_000_000;
 // A shorter stretch is drawn as if it had this length.
@@ -13,7 +15,7 @@ const REM_PER_S = 8;
 const MOST_MARKS = 600;
 // A report without an extent, and words without times, are drawn this wide.
 const LEAST_US = 150_000;
-/** @type {[string, string][]} type of a report, and the name of its lane, from the top */
+/** @type {[string, "words" | "typed" | "speaker" | "voice" | "sight"][]} type of a report, and its lane, from the top */
 const LANES = [
   ["SpeechPayload", "words"],
   ["TextPayload", "typed"],
@@ -21,13 +23,15 @@ const LANES = [
   ["ProsodyPayload", "voice"],
   ["VisionPayload", "sight"],
 ];
+/** @type {Record<"words" | "typed" | "speaker" | "voice" | "sight", Key>} */
+const LANE_NAMES = { words: "lane_words", typed: "lane_typed", speaker: "lane_speaker", voice: "lane_voice", sight: "lane_sight" };
 // As in the prompt (sequencer/rendering.py).
 const LOUDER_DB = 6;
 const HIGHER_SEMITONES = 7;
 const MOOD = 0.6;
 
 /**
- * @typedef {{ lane: string, statement: string, start_us: number, end_us: number, text: string, late: boolean, plain: boolean }} Mark
+ * @typedef {{ lane: keyof typeof LANE_NAMES, statement: string, start_us: number, end_us: number, text: string, late: boolean, plain: boolean }} Mark
  */
 
 export class Lanes {
@@ -43,7 +47,7 @@ export class Lanes {
     this.#fold = fold;
     this.#rows = part("lanes-rows", HTMLElement, fold);
     this.#notice = part("lanes-notice", HTMLParagraphElement, fold);
-    fold.addEventListener("toggle", () => this.#draw());
+    fold.addEventListener("toggle", () => this.draw());
   }
 
   /**
@@ -60,10 +64,11 @@ export class Lanes {
     if (first) this.#marks.set(key, marks);
     if (this.#marks.size > MOST_MARKS) this.#marks.delete(this.#marks.keys().next().value ?? "");
     this.#last_us = Math.max(this.#last_us, event.event_us, ...marks.map((mark) => mark.end_us));
-    this.#draw();
+    this.draw();
   }
 
-  #draw() {
+  /** Show the lanes, in the language of the page. */
+  draw() {
     if (!this.#fold.open) return;
     const shown = [...this.#marks.values()].flat().filter((mark) => mark.end_us > this.#last_us - WINDOW_US);
     this.#notice.hidden = shown.length > 0;
@@ -71,16 +76,14 @@ export class Lanes {
     const length_us = Math.min(Math.max(this.#last_us - first_us, LEAST_WINDOW_US), WINDOW_US);
     const since_us = this.#last_us - length_us;
     const follows = this.#rows.scrollLeft + this.#rows.clientWidth >= this.#rows.scrollWidth - 2;
-    const rows = LANES.map(([, name]) => [name, shown.filter((mark) => mark.lane === name)]).filter(
-      /** @returns {row is [string, Mark[]]} */ (row) => row[1].length > 0,
-    );
-    this.#rows.replaceChildren(...rows.map(([name, marks]) => lane(name, marks, since_us, length_us)));
+    const rows = LANES.map(([, name]) => ({ name, marks: shown.filter((mark) => mark.lane === name) })).filter(({ marks }) => marks.length);
+    this.#rows.replaceChildren(...rows.map(({ name, marks }) => lane(name, marks, since_us, length_us)));
     if (follows) this.#rows.scrollLeft = this.#rows.scrollWidth;
   }
 }
 
 /**
- * @param {string} name
+ * @param {Mark["lane"]} name
  * @param {Mark[]} marks
  * @param {number} since_us
  * @param {number} length_us
@@ -88,9 +91,9 @@ export class Lanes {
 function lane(name, marks, since_us, length_us) {
   const row = element("div", "lane");
   row.dataset.lane = name;
-  row.append(element("b", "", name));
+  row.append(element("b", "", t(LANE_NAMES[name])));
   const track = element("ol", "track");
-  track.ariaLabel = name;
+  track.ariaLabel = t(LANE_NAMES[name]);
   track.style.inlineSize = `${(REM_PER_S * length_us) / 1e6}rem`;
   marks.sort((one, other) => one.start_us - other.start_us);
   for (const mark of marks) {
@@ -101,7 +104,7 @@ function lane(name, marks, since_us, length_us) {
     item.style.inlineSize = share(Math.max(mark.end_us - start_us, LEAST_US));
     item.classList.toggle("late", mark.late);
     item.classList.toggle("plain", mark.plain);
-    item.title = `${mark.text} · ${new Date(mark.start_us / 1_000).toLocaleTimeString()}${mark.late ? " · late" : ""}`;
+    item.title = [mark.text, new Date(mark.start_us / 1_000).toLocaleTimeString(locale()), ...(mark.late ? [t("late")] : [])].join(" · ");
     track.append(item);
   }
   row.append(track);
@@ -141,23 +144,23 @@ export function marksOf(event_us, payload) {
   if (name === "sight" && !text) return [];
   const start_us = body.start_us ?? event_us - LEAST_US;
   const end_us = body.end_us ?? event_us;
-  return [{ lane: name, statement, start_us, end_us, text: text || "as before", late, plain: !text }];
+  return [{ lane: name, statement, start_us, end_us, text: text || t("as_before"), late, plain: !text }];
 }
 
 /** @param {Annotated["body"]} body */
 function voice(body) {
   const marks = [
-    (body.anger ?? 0) >= MOOD && "angry",
-    (body.stress ?? 0) >= MOOD && "tense",
-    (body.joy ?? 0) >= MOOD && "happy",
-    (body.level_offset_db ?? 0) >= LOUDER_DB && "louder",
-    (body.pitch_offset_semitones ?? 0) >= HIGHER_SEMITONES && "higher",
+    (body.anger ?? 0) >= MOOD && t("angry"),
+    (body.stress ?? 0) >= MOOD && t("tense"),
+    (body.joy ?? 0) >= MOOD && t("happy"),
+    (body.level_offset_db ?? 0) >= LOUDER_DB && t("louder"),
+    (body.pitch_offset_semitones ?? 0) >= HIGHER_SEMITONES && t("higher"),
   ];
   return marks.filter(Boolean).join(", ");
 }
 
 /** @param {Annotated["body"]} body */
 function sight(body) {
-  const away = body.looking === "away" && "looking away";
+  const away = body.looking === "away" && t("looking_away");
   return [body.gesture, body.ref, body.facial_affect, away].filter(Boolean).join(" · ");
 }

@@ -25,6 +25,23 @@ export function wanted() {
   return codes.find(isKnown) ?? "en";
 }
 
+/** Return the locale of times: the browser's own one of the page's language, if it has one. */
+export function locale() {
+  if (document.documentElement.dataset.translated === undefined) return undefined;
+  const code = wanted();
+  return navigator.languages.find((each) => each.toLowerCase().split("-")[0] === code) ?? code;
+}
+
+/**
+ * Return a date with its time.
+ *
+ * @param {number} us of Unix time
+ * @param {"medium" | "long"} [style] of the date
+ */
+export function dateAndTime(us, style = "medium") {
+  return new Date(us / 1_000).toLocaleString(locale(), { dateStyle: style, timeStyle: "short" });
+}
+
 /**
  * Return a string in the language of the page.
  *

@@ -1,6 +1,7 @@
 // Latencies of a recorded call: one bar for each answer, split by stage, in a table that has the same figures as numbers.
 
-import { answersOf, clockOf, stageNames } from "./call_facts.js";
+import { answersOf, stageNames } from "./call_facts.js";
+import { clockOf } from "./clock_text.js";
 import { element } from "./element.js";
 import { t, tIfKnown } from "./language.js";
 import { captionsOf } from "./waveform.js";

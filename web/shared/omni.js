@@ -1,342 +1,313 @@
-// Page of full duplex over a WebSocket: sends the microphone in chunks; plays and shows the results.
+// Page of full duplex over a WebSocket: begins and ends conversations, and shows their state. What is heard is decided in
+// omni_conversation.js, what is seen in stage.js.
 
-import { openCamera, openMicrophone } from "./call.js";
-import { DuplexPlayer } from "./duplex_player.js";
-import { DuplexSocket, decode } from "./duplex_socket.js";
-import { element, part, showNotice, write } from "./element.js";
-import { messageOf, required } from "./guards.js";
+import { DeviceChoice } from "./camera_choice.js";
+import { clockOf } from "./clock_text.js";
+import { part, showNotice, write } from "./element.js";
+import { FileError, FileSource } from "./file_source.js";
+import { messageOf } from "./guards.js";
+import { chooseLanguage, t, translate } from "./language.js";
+import { Conversation } from "./omni_conversation.js";
+import { OwnConversation } from "./own_conversation.js";
+import { Presets } from "./presets.js";
+import { endWords, errorWords, whyRefused } from "./refusals.js";
+import { SpokenView } from "./spoken_view.js";
+import { Stage } from "./stage.js";
+import { UnitChart } from "./unit_chart.js";
 
-/** @import { DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
+/** @import { DuplexResult, EngineQueue } from "../types/server.js" */
+/** @import { EndReason } from "./duplex_socket.js" */
+/** @import { ConversationHandlers } from "./omni_conversation.js" */
 
-const RATE_HZ = 16_000;
-// Long units are sent whole; an engine of short ones is heard in pieces of this length.
-const SHORT_CHUNK_MS = 240;
-const LONG_UNIT_MS = 200;
-const PICTURE_WIDTH = 640;
-const MOST_UNITS = 240;
+/** @typedef {"ready" | "connecting" | "waiting" | "listening" | "speaking" | "paused" | "over"} State */
 
-const raw = new URLSearchParams(location.search).has("raw");
+// As often as a syllable.
+const SHOW_MS = 100;
+const BEGUN = new Set(["connecting", "waiting", "listening", "speaking", "paused"]);
+const IN_CONVERSATION = new Set(["listening", "speaking", "paused"]);
+
 const parts = {
   talk: part("talk", HTMLButtonElement),
+  talkLabel: part("talk-label", HTMLElement),
   pause: part("pause", HTMLButtonElement),
+  pauseCaption: part("pause-caption", HTMLElement),
   listen: part("listen", HTMLButtonElement),
-  camera: part("camera", HTMLInputElement),
-  picture: part("picture", HTMLVideoElement),
+  camera: part("camera", HTMLButtonElement),
+  cameraCaption: part("camera-caption", HTMLElement),
+  file: part("file", HTMLInputElement),
+  fileBar: part("file-bar", HTMLElement),
+  fileName: part("file-name", HTMLElement),
+  fileProgress: part("file-progress", HTMLProgressElement),
+  fileTime: part("file-time", HTMLElement),
+  fileStop: part("file-stop", HTMLButtonElement),
   prompt: part("prompt", HTMLTextAreaElement),
-  units: part("units", HTMLCanvasElement),
   latency: part("latency", HTMLElement),
   cost: part("cost", HTMLElement),
   ahead: part("ahead", HTMLElement),
   context: part("context", HTMLElement),
-  said: part("said", HTMLElement),
   state: part("state", HTMLElement),
-  dot: part("dot", HTMLElement),
   notice: part("notice", HTMLElement),
 };
 
-/**
- * @typedef {object} ConversationHandlers
- * @property {(place: EngineQueue) => void} queued
- * @property {(facts: Prepared) => void} ready
- * @property {(result: DuplexResult, answeredMs: number, aheadS: number) => void} result
- * @property {(isHeld: boolean) => void} held
- * @property {(text: string) => void} error
- * @property {(reason: string) => void} end
- */
+class OmniPage {
+  /** @type {Conversation | null} */
+  #conversation = null;
+  /** @type {State} */
+  #state = "ready";
+  /** @type {{ say: () => string, bad: boolean, passes: boolean }} in the language of the page; `passes`: the bot's next words end it */
+  #notice = { say: () => "", bad: false, passes: false };
+  /** @type {FileSource | null} chosen, or played */
+  #file = null;
+  #session = "";
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #showing;
+  #microphones = new DeviceChoice(
+    "audioinput", part("microphone", HTMLSelectElement), part("microphone-box", HTMLElement),
+    (device) => this.#try(() => this.#conversation?.useMicrophone(device)),
+  );
+  #cameras = new DeviceChoice(
+    "videoinput", part("camera-choice", HTMLSelectElement), part("camera-box", HTMLElement),
+    (device) => this.#stage.isOn && this.#stage.open({ device }),
+  );
+  #stage = new Stage(this.#cameras, {
+    changed: (shows) => {
+      this.#presets.useCamera(shows);
+      this.#show();
+    },
+    failed: (error) => this.#fail(() => messageOf(error)),
+    gone: () => this.#fail(() => t("camera_gone")),
+  });
+  #presets = new Presets(parts.prompt, (text) => this.#note(() => text, { bad: Boolean(text) }));
+  #spoken = new SpokenView(part("said", HTMLElement), part("subtitles", HTMLElement), part("subtitles-switch", HTMLButtonElement));
+  #chart = new UnitChart(part("units", HTMLCanvasElement));
+  #kept = new OwnConversation();
 
-class Conversation {
-  /** @type {DuplexSocket | null} */
-  #socket = null;
-  /** @type {AudioContext | null} */
-  #context = null;
-  /** @type {DuplexPlayer | null} */
-  #player = null;
-  /** @type {MediaStream | null} */
-  #microphone = null;
-  /** @type {MediaStream | null} */
-  #camera = null;
-  #isHeld = false;
-  #isClosed = false;
-  #forces = false;
-  #lastPicture = 0;
-
-  /** @param {ConversationHandlers} on */
-  constructor(on) {
-    this.on = on;
-  }
-
-  /**
-   * Open microphone, camera and connection. The user may hang up while the browser asks for permission. Throws CallError.
-   *
-   * @param {string} prompt
-   * @param {{ sees: boolean }} options
-   */
-  async open(prompt, { sees }) {
-    const microphone = await openMicrophone({ raw });
-    if (this.#isClosed) {
-      stopTracks(microphone);
-      return;
-    }
-    this.#microphone = microphone;
-    if (sees) await this.useCamera(true);
-    if (this.#isClosed) return;
-    const context = new AudioContext({ sampleRate: RATE_HZ });
-    this.#context = context;
-    await context.resume();
-    if (this.#isClosed) return;
-    await context.audioWorklet.addModule("/shared/capture_worklet.js");
-    if (this.#isClosed) return;
-    const player = new DuplexPlayer(context);
-    this.#player = player;
-    const processorOptions = { samples: samplesIn(SHORT_CHUNK_MS) };
-    const capture = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0, processorOptions });
-    const socket = new DuplexSocket({
-      queued: (place) => this.on.queued(place),
-      prepared: (facts) => {
-        const chunkMs = facts.unit_ms >= LONG_UNIT_MS ? facts.unit_ms : SHORT_CHUNK_MS;
-        capture.port.postMessage({ samples: samplesIn(chunkMs) });
-        capture.port.onmessage = ({ data }) => {
-          if (!this.#isHeld) socket.chunk(data, { frames: this.#picture(), forceListen: this.#forces });
-        };
-        context.createMediaStreamSource(microphone).connect(capture);
-        this.on.ready(facts);
-      },
-      result: (result, answeredMs) => {
-        // Speech that the bot dropped is not played: it would talk over the user who interrupted it.
-        if (result.interrupted) player.stop();
-        if (result.audio_data && !this.#forces) player.play(decode(result.audio_data));
-        this.on.result(result, answeredMs, player.aheadS);
-      },
-      held: (type) => {
-        this.#isHeld = type === "paused";
-        if (this.#isHeld) player.stop();
-        this.on.held(this.#isHeld);
-      },
-      error: (text) => this.on.error(text),
-      end: (reason) => this.#end(reason),
+  constructor() {
+    chooseLanguage(part("language", HTMLSelectElement), () => {
+      this.#stage.show();
+      this.#presets.show();
+      this.#show();
     });
-    this.#socket = socket;
-    socket.open({ prompt, voiceOnly: !sees });
+    parts.talk.addEventListener("click", () => (this.#conversation ? this.#conversation.close() : this.#start()));
+    parts.pause.addEventListener("click", () => this.#conversation?.pause());
+    parts.camera.addEventListener("click", () => (this.#stage.isOn ? this.#stage.close() : this.#stage.open()));
+    parts.file.addEventListener("change", () => this.#chooseFile());
+    parts.fileStop.addEventListener("click", () => this.#stopFile());
+    parts.listen.addEventListener("pointerdown", () => this.#force(true));
+    for (const name of ["pointerup", "pointerleave", "blur"]) parts.listen.addEventListener(name, () => this.#force(false));
+    parts.listen.addEventListener("keydown", ({ key }) => [" ", "Enter"].includes(key) && this.#force(true));
+    parts.listen.addEventListener("keyup", ({ key }) => [" ", "Enter"].includes(key) && this.#force(false));
+    addEventListener("pagehide", () => this.#conversation?.close());
+    this.#presets.load();
+    this.#show();
+  }
+
+  async #start() {
+    const sees = this.#stage.isOn || Boolean(this.#file?.isFilm);
+    const app = sees ? "omni" : "audio_duplex";
+    const raw = new URLSearchParams(location.search).has("raw");
+    /** @type {Conversation} */
+    const mine = new Conversation(this.#handlers(() => mine === this.#conversation, app), { raw });
+    this.#conversation = mine;
+    this.#session = "";
+    this.#kept.hide();
+    this.#note(() => "");
+    this.#to("connecting");
+    const beginning = { prompt: parts.prompt.value.trim(), voice: this.#presets.voice, sees, file: this.#file };
+    try {
+      await mine.open(beginning, this.#microphones.device);
+    } catch (error) {
+      if (mine !== this.#conversation) return; // the user hung up
+      mine.close();
+      this.#fail(() => messageOf(error));
+    }
   }
 
   /**
-   * Show the camera, or remove it. Throws CallError.
-   *
-   * @param {boolean} wanted
+   * @param {() => boolean} isCurrent
+   * @param {"omni" | "audio_duplex"} app
+   * @returns {ConversationHandlers}
    */
-  async useCamera(wanted) {
-    stopTracks(this.#camera);
-    this.#camera = null;
-    const camera = wanted ? await openCamera() : null;
-    if (this.#isClosed) {
-      stopTracks(camera);
+  #handlers(isCurrent, app) {
+    return {
+      frames: () => this.#stage.frames(),
+      microphone: (stream) => this.#microphones.opened(stream),
+      microphoneGone: () => this.#fail(() => t("microphone_gone")),
+      queued: (place) => this.#onQueue(place),
+      ready: ({ session_id: session }) => {
+        this.#session = session;
+        this.#note(() => "");
+        this.#to("listening");
+        this.#showing = setInterval(() => this.#showSpeech(), SHOW_MS);
+      },
+      result: (result, answeredMs, aheadS) => this.#onResult(result, answeredMs, aheadS),
+      held: (isHeld) => this.#to(isHeld ? "paused" : "listening"),
+      fileProgress: (atS) => this.#showProgress(atS),
+      fileEnd: () => this.#stopFile(),
+      error: (error) => this.#note(() => errorWords(error), { bad: true, passes: true }),
+      end: (reason) => isCurrent() && this.#onEnd(reason, app),
+    };
+  }
+
+  /** @param {EngineQueue} place */
+  #onQueue({ position, estimated_wait_s: waitS }) {
+    if (!position) {
+      this.#note(() => "");
       return;
     }
-    this.#camera = camera;
-    parts.picture.srcObject = camera;
-    parts.picture.hidden = !camera;
-    if (camera) await parts.picture.play();
+    this.#to("waiting");
+    const seconds = typeof waitS === "number" ? Math.max(1, Math.round(waitS)) : null;
+    this.#note(() => {
+      const wait = seconds === null ? "" : t("queue_wait", { time: t("seconds", { count: seconds }) });
+      return t("queue", { position, wait });
+    });
   }
 
-  /** @param {boolean} forces true while the bot must listen */
-  force(forces) {
-    this.#forces = forces;
-    if (forces) this.#player?.stop();
+  /**
+   * @param {DuplexResult} result
+   * @param {number} answeredMs
+   * @param {number} aheadS
+   */
+  #onResult(result, answeredMs, aheadS) {
+    this.#chart.add(!result.is_listen);
+    if (!result.is_listen && this.#notice.passes) this.#note(() => "");
+    if (this.#state !== "paused") this.#to(aheadS > 0 ? "speaking" : "listening");
+    write(parts.latency, `${Math.round(answeredMs)} ms`);
+    write(parts.cost, `${Math.round(result.wall_clock_ms)} ms`);
+    write(parts.ahead, `${Math.round(aheadS * 1000)} ms`);
+    write(parts.context, result.kv_cache_length ? t("tokens", { count: result.kv_cache_length }) : "–");
+    this.#showSpeech();
   }
 
-  pause() {
-    if (this.#isHeld) this.#socket?.resume();
-    else this.#socket?.pause();
+  /**
+   * @param {EndReason | null} reason
+   * @param {"omni" | "audio_duplex"} app
+   */
+  async #onEnd(reason, app) {
+    this.#showSpeech();
+    clearInterval(this.#showing);
+    this.#spoken.end();
+    this.#conversation = null;
+    this.#dropFile();
+    this.#stage.close();
+    this.#to(reason ? "over" : "ready");
+    if (this.#session) this.#kept.show(this.#session);
+    if (!reason) return;
+    if (reason.code !== "refused") {
+      this.#fail(() => endWords(reason));
+      return;
+    }
+    const why = await whyRefused(app);
+    if (!this.#conversation) this.#fail(() => why);
   }
 
-  close() {
-    this.#isClosed = true;
-    this.#socket?.close();
-    this.#end("");
+  async #chooseFile() {
+    const [file] = parts.file.files ?? [];
+    parts.file.value = "";
+    if (!file) return;
+    try {
+      const source = await FileSource.open(file);
+      this.#conversation?.stopFile();
+      this.#dropFile();
+      this.#file = source;
+      if (source.isFilm) this.#stage.useFilm(source.player);
+      write(parts.fileName, source.name);
+      this.#showProgress(0);
+      this.#note(() => (this.#conversation ? "" : t("file_ready", { name: source.name })));
+      this.#conversation?.useFile(source);
+    } catch (error) {
+      if (!(error instanceof FileError)) throw error;
+      this.#fail(() => messageOf(error));
+    }
+    this.#show();
   }
 
-  /** Return one picture a second, as JPEG in base64. */
-  #picture() {
-    const video = parts.picture;
-    if (!this.#camera || !video.videoWidth || performance.now() - this.#lastPicture < 950) return [];
-    this.#lastPicture = performance.now();
-    const canvas = document.createElement("canvas");
-    const scale = Math.min(1, PICTURE_WIDTH / video.videoWidth);
-    canvas.width = video.videoWidth * scale;
-    canvas.height = video.videoHeight * scale;
-    penOf(canvas).drawImage(video, 0, 0, canvas.width, canvas.height);
-    return [canvas.toDataURL("image/jpeg", 0.7).split(",")[1]];
+  /** @param {number} atS */
+  #showProgress(atS) {
+    const lengthS = this.#file?.durationS ?? 0;
+    // Without a known length the bar only shows that something is played.
+    if (lengthS) parts.fileProgress.value = atS / lengthS;
+    else parts.fileProgress.removeAttribute("value");
+    const at = clockOf(atS * 1_000);
+    write(parts.fileTime, lengthS ? t("file_time", { at, length: clockOf(lengthS * 1_000) }) : at);
   }
 
-  /** @param {string} reason */
-  #end(reason) {
-    if (!this.#microphone) return;
-    stopTracks(this.#microphone);
-    stopTracks(this.#camera);
-    this.#player?.stop();
-    this.#context?.close();
-    this.#microphone = this.#camera = this.#context = null;
-    this.on.end(reason);
+  /** Go on with the microphone, which was not opened where the conversation began with the file. */
+  #stopFile() {
+    const conversation = this.#conversation;
+    conversation?.stopFile();
+    this.#dropFile();
+    this.#note(() => "");
+    this.#show();
+    if (conversation && !conversation.hasMicrophone) this.#try(() => conversation.useMicrophone(this.#microphones.device));
   }
-}
 
-/** @param {number} milliseconds */
-function samplesIn(milliseconds) {
-  return (RATE_HZ * milliseconds) / 1000;
-}
-
-/** @param {MediaStream | null} stream */
-function stopTracks(stream) {
-  for (const track of stream?.getTracks() ?? []) track.stop();
-}
-
-/** @param {HTMLCanvasElement} canvas */
-function penOf(canvas) {
-  return required(canvas.getContext("2d"), "the canvas");
-}
-
-/** @type {boolean[]} true for a unit in which the bot speaks */
-const units = [];
-
-function draw() {
-  const canvas = parts.units;
-  const style = getComputedStyle(document.documentElement);
-  canvas.width = canvas.clientWidth * devicePixelRatio;
-  canvas.height = canvas.clientHeight * devicePixelRatio;
-  const pen = penOf(canvas);
-  const width = Math.max(3, canvas.width / MOST_UNITS);
-  units.slice(-Math.floor(canvas.width / width)).forEach((speaks, place) => {
-    pen.fillStyle = style.getPropertyValue(speaks ? "--accent" : "--edge");
-    const height = canvas.height * (speaks ? 0.8 : 0.3);
-    pen.fillRect(place * width, canvas.height - height, width - 1, height);
-  });
-}
-
-/**
- * @param {string} state
- * @param {string} dot its class
- */
-function show(state, dot) {
-  write(parts.state, state);
-  parts.dot.className = `dot ${dot}`;
-}
-
-/** @type {(text: string, options?: { bad?: boolean }) => void} */
-const note = (text, options) => showNotice(parts.notice, text, options);
-/** @type {Conversation | null} */
-let conversation = null;
-/** @type {HTMLElement | null} paragraph of the turn that the bot is speaking */
-let turn = null;
-
-/** @param {DuplexResult} result */
-function say(result) {
-  if (result.text) {
-    if (!turn) parts.said.append((turn = element("p", "", "")));
-    turn.textContent += result.text;
-    parts.said.scrollTop = parts.said.scrollHeight;
+  #dropFile() {
+    this.#stage.useFilm(null);
+    this.#file?.close();
+    this.#file = null;
   }
-  if (result.interrupted && turn) turn.classList.add("cut");
-  if (result.end_of_turn || result.interrupted) turn = null;
-}
 
-function idle() {
-  conversation = null;
-  write(parts.talk, "Talk");
-  parts.pause.disabled = parts.listen.disabled = true;
-  parts.pause.setAttribute("aria-pressed", "false");
-  parts.prompt.disabled = false;
-  parts.camera.checked = false;
-  parts.picture.hidden = true;
-}
+  /** @param {boolean} forces */
+  #force(forces) {
+    this.#conversation?.force(forces);
+    parts.listen.classList.toggle("pressed", forces && IN_CONVERSATION.has(this.#state));
+  }
 
-async function start() {
-  note("");
-  show("Connecting", "");
-  write(parts.talk, "Hang up");
-  parts.prompt.disabled = true;
-  const mine = new Conversation({
-    queued: ({ position, estimated_wait_s: waitS }) => {
-      if (!position) {
-        note("");
-        return;
-      }
-      show("Waiting", "");
-      const wait = typeof waitS === "number" ? `, about ${Math.max(1, Math.round(waitS))} s to go` : "";
-      note(`All lines are in use. You are number ${position} in the queue${wait}.`);
-    },
-    ready: () => {
-      note("");
-      show("Listening", "listening");
-      parts.pause.disabled = parts.listen.disabled = false;
-    },
-    result: (result, answeredMs, aheadS) => {
-      units.push(!result.is_listen);
-      units.splice(0, units.length - MOST_UNITS);
-      draw();
-      say(result);
-      note("");
-      show(aheadS > 0 ? "Speaking" : "Listening", aheadS > 0 ? "speaking" : "listening");
-      write(parts.latency, `${Math.round(answeredMs)} ms`);
-      write(parts.cost, `${Math.round(result.wall_clock_ms)} ms`);
-      write(parts.ahead, `${Math.round(aheadS * 1000)} ms`);
-      write(parts.context, result.kv_cache_length ? `${result.kv_cache_length} tokens` : "–");
-    },
-    held: (isHeld) => {
-      show(isHeld ? "Paused" : "Listening", isHeld ? "" : "listening");
-      parts.pause.setAttribute("aria-pressed", String(isHeld));
-      write(parts.pause, isHeld ? "Resume" : "Pause");
-    },
-    error: (text) => note(`The server reports: ${text}.`, { bad: true }),
-    end: (reason) => {
-      if (conversation !== mine) return;
-      idle();
-      show(reason ? "Ended" : "Ready", reason ? "bad" : "");
-      if (reason) note(`The conversation is over: ${reason}.`, { bad: true });
-    },
-  });
-  conversation = mine;
-  try {
-    await mine.open(parts.prompt.value.trim(), { sees: parts.camera.checked });
-  } catch (error) {
-    const isCurrent = conversation === mine;
-    mine.close();
-    if (!isCurrent) return; // the user hung up
-    idle();
-    show("Ready", "bad");
-    note(messageOf(error), { bad: true });
+  /** @param {() => Promise<void> | undefined} action that may fail */
+  async #try(action) {
+    try {
+      await action();
+    } catch (error) {
+      this.#fail(() => messageOf(error));
+    }
+  }
+
+  /** @param {() => string} say */
+  #fail(say) {
+    this.#note(say, { bad: true });
+  }
+
+  /**
+   * @param {() => string} say an empty text removes the notice
+   * @param {{ bad?: boolean, passes?: boolean }} [options]
+   */
+  #note(say, { bad = false, passes = false } = {}) {
+    this.#notice = { say, bad, passes };
+    showNotice(parts.notice, say(), { bad });
+  }
+
+  /** @param {State} state */
+  #to(state) {
+    this.#state = state;
+    this.#show();
+  }
+
+  #showSpeech() {
+    const speech = this.#conversation?.speech;
+    if (speech) this.#spoken.show(speech.spoken, speech.heardS);
+  }
+
+  /** Show the state, in the language of the page. */
+  #show() {
+    const state = this.#state;
+    const isHeld = state === "paused";
+    document.body.dataset.state = state;
+    write(parts.state, t(`state_${state}`));
+    write(parts.talkLabel, t(BEGUN.has(state) ? "hang_up" : "talk"));
+    parts.pause.disabled = parts.listen.disabled = !IN_CONVERSATION.has(state);
+    parts.pause.setAttribute("aria-pressed", String(isHeld));
+    parts.pause.ariaLabel = t(isHeld ? "resume" : "pause");
+    write(parts.pauseCaption, t(isHeld ? "resume" : "pause"));
+    parts.camera.setAttribute("aria-pressed", String(this.#stage.isOn));
+    parts.camera.ariaLabel = t(this.#stage.isOn ? "hide_camera" : "show_camera");
+    write(parts.cameraCaption, t(this.#stage.isOn ? "hide" : "camera"));
+    parts.fileBar.hidden = this.#file === null;
+    parts.prompt.disabled = BEGUN.has(state);
+    this.#presets.lock(BEGUN.has(state));
+    showNotice(parts.notice, this.#notice.say(), { bad: this.#notice.bad });
   }
 }
 
-parts.talk.addEventListener("click", () => {
-  if (!conversation) {
-    start();
-    return;
-  }
-  conversation.close();
-  // Also where nothing had begun that could end.
-  if (conversation) {
-    idle();
-    show("Ready", "");
-  }
-});
-parts.pause.addEventListener("click", () => conversation?.pause());
-parts.listen.addEventListener("pointerdown", () => conversation?.force(true));
-for (const name of ["pointerup", "pointerleave", "blur"]) {
-  parts.listen.addEventListener(name, () => conversation?.force(false));
-}
-/** @type {(event: KeyboardEvent, forces: boolean) => void} */
-const onKey = (event, forces) => {
-  if ([" ", "Enter"].includes(event.key)) conversation?.force(forces);
-};
-parts.listen.addEventListener("keydown", (event) => onKey(event, true));
-parts.listen.addEventListener("keyup", (event) => onKey(event, false));
-parts.camera.addEventListener("change", async () => {
-  try {
-    await conversation?.useCamera(parts.camera.checked);
-  } catch (error) {
-    parts.camera.checked = false;
-    note(messageOf(error), { bad: true });
-  }
-});
-addEventListener("resize", draw);
-addEventListener("pagehide", () => conversation?.close());
+translate(document);
+new OmniPage();

@@ -5,7 +5,7 @@
 import { pictureOf } from "./attachments.js";
 import { element } from "./element.js";
 import { required } from "./guards.js";
-import { t } from "./language.js";
+import { dateAndTime, locale, t } from "./language.js";
 import { citing } from "./passages.js";
 
 /** @import { Attached, BotTurn, Heard, SessionEvent, TierChange, UserTurn } from "../types/server.js" */
@@ -23,6 +23,11 @@ const TRANSPORTS = {
   webrtc: "via_voice",
   local: "via_voice",
   eval: "via_voice",
+  duplex_ws: "via_voice",
+  realtime_ws: "via_voice",
+  half_duplex: "via_voice",
+  openai: "via_voice",
+  unmute: "via_voice",
   file: "via_recording",
   twilio: "via_phone",
   twilio_relay: "via_phone",
@@ -460,11 +465,9 @@ const replyTo = (key) => `reply.${key}`;
 /** @type {(replyId: string) => string} */
 const askedOf = (replyId) => replyId.replace(/^reply\./, "");
 
-const TIME = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
-const DAY_AND_TIME = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "short" });
-
 /** @param {number} us */
 function clock(us) {
   const at = new Date(us / 1_000);
-  return (at.toDateString() === new Date().toDateString() ? TIME : DAY_AND_TIME).format(at);
+  const isToday = at.toDateString() === new Date().toDateString();
+  return isToday ? at.toLocaleTimeString(locale(), { timeStyle: "short" }) : dateAndTime(us);
 }

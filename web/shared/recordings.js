@@ -1,11 +1,12 @@
 // Recorded calls of a session: play one, see both sides over time, read along, download. The list is read when the page opens and
 // when a recording ends; one call is read when it is chosen.
 
-import { clockOf, withImages } from "./call_facts.js";
+import { withImages } from "./call_facts.js";
 import { CallMoments } from "./call_moments.js";
+import { clockOf } from "./clock_text.js";
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
-import { t } from "./language.js";
+import { dateAndTime, t } from "./language.js";
 import { heardLater } from "./latency.js";
 import { transportName } from "./transport_names.js";
 import { Waveform, captionsOf } from "./waveform.js";
@@ -72,7 +73,7 @@ export class Recordings {
     part("zip", HTMLAnchorElement, fold).href = api.recordingsZipPath;
     this.#audio.addEventListener("timeupdate", () => this.#onTime());
     this.#audio.addEventListener("seeking", () => this.#onTime());
-    this.#audio.addEventListener("error", () => this.#fail("The recording cannot be played: it may have been removed."));
+    this.#audio.addEventListener("error", () => this.#fail(t("replay_failed")));
     fold.addEventListener("toggle", () => this.#chooseLast());
     this.#read();
   }
@@ -97,7 +98,7 @@ export class Recordings {
       return;
     }
     this.#fold.hidden = !this.#calls.length;
-    this.#list.replaceChildren(...this.#calls.map((call) => this.#row(call)));
+    this.show();
     if (this.#looks > 0 && this.#calls.some(isBeingMade)) {
       this.#looks -= 1;
       setTimeout(() => this.#read(), MADE_MS);
@@ -105,6 +106,12 @@ export class Recordings {
     this.#chooseLast();
     const chosen = this.#calls.find((call) => call.call_id === this.#chosen);
     this.#film.hidden = !chosen?.has_film;
+  }
+
+  /** Show the list, in the language of the page. */
+  show() {
+    this.#list.replaceChildren(...this.#calls.map((call) => this.#row(call)));
+    this.#moments.draw();
   }
 
   /** @param {RecordingSummary} call */
@@ -117,14 +124,14 @@ export class Recordings {
     button.addEventListener("click", () => this.#choose(call));
     row.append(button);
     if (call.problem) row.append(element("small", "", call.problem));
-    else if (!call.has_replay) row.append(element("small", "", call.is_over ? this.#made() : "still on, or ended by a crash"));
-    if (call.lost_ms) row.append(element("small", "", `${(call.lost_ms / 1_000).toFixed(1)} s were lost`));
+    else if (!call.has_replay) row.append(element("small", "", call.is_over ? this.#made() : t("call_not_over")));
+    if (call.lost_ms) row.append(element("small", "", t("lost_seconds", { count: (call.lost_ms / 1_000).toFixed(1) })));
     return row;
   }
 
   /** Return what is said about a call that is over and has no stereo file. */
   #made() {
-    return this.#looks > 0 ? "being made" : "no stereo file";
+    return t(this.#looks > 0 ? "being_made" : "no_stereo");
   }
 
   /** Show the newest call once it can be played, where the fold is open and none was chosen. */
@@ -167,7 +174,7 @@ export class Recordings {
     const line = element("li", caption.side);
     const button = element("button", "", clockOf(caption.at_ms));
     button.type = "button";
-    button.ariaLabel = `Play from ${clockOf(caption.at_ms)}`;
+    button.ariaLabel = t("play_from", { at: clockOf(caption.at_ms) });
     button.addEventListener("click", () => {
       this.seek(caption.at_ms);
       this.#audio.play().catch((error) => this.#fail(messageOf(error)));
@@ -177,7 +184,7 @@ export class Recordings {
     line.append(button, text);
     if (caption.latency_ms !== null) {
       const latency = element("small", "latency", `${caption.latency_ms} ms`);
-      latency.title = "from the end of the caller's voice to the reply, at the server";
+      latency.title = t("latency_title");
       line.append(latency);
     }
     const heard = caption.heard && heardOf(caption.heard);
@@ -256,7 +263,7 @@ function heardOf({ heard_ms, server_ms, round_trip_ms = 0, jitter_buffer_ms = 0,
   const fold = element("details", "heard");
   fold.dataset.role = "heard";
   fold.append(
-    element("summary", "", `heard after ${heard_ms} ms`),
+    element("summary", "", t("heard_after", { ms: heard_ms })),
     element("p", "", heardLater({ heard_ms, round_trip_ms, jitter_buffer_ms, output_ms }, server_ms)),
     element("p", "", stages_ms.map(([name, ms]) => `${name.replaceAll("_", " ")} ${Math.round(ms)} ms`).join(", ")),
   );
@@ -274,7 +281,6 @@ function isBeingMade(call) {
 
 /** @param {RecordingSummary} call */
 function describe(call) {
-  if (call.problem) return `Recording ${call.call_id.slice(0, 8)}`;
-  const began = new Date(call.began_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-  return `${began} · ${transportName(call.transport)} · ${clockOf(call.duration_ms)}`;
+  if (call.problem) return t("recording_of", { id: call.call_id.slice(0, 8) });
+  return `${dateAndTime(call.began_us)} · ${transportName(call.transport)} · ${clockOf(call.duration_ms)}`;
 }

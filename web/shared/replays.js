@@ -2,7 +2,7 @@
 // read what it changed, turn by turn.
 
 import { operator } from "./admin_api.js";
-import { clockOf } from "./call_facts.js";
+import { clockOf } from "./clock_text.js";
 import { element, showNotice, write } from "./element.js";
 import { messageOf } from "./guards.js";
 import { t, tIfKnown } from "./language.js";

@@ -9,6 +9,7 @@ import { part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
 import { openFragment } from "./fragment.js";
 import { Lanes } from "./lanes.js";
+import { chooseLanguage, t, translate } from "./language.js";
 import { LatencyBars } from "./latency_bars.js";
 import { Recordings } from "./recordings.js";
 import { SessionRecord } from "./record.js";
@@ -20,24 +21,23 @@ import { Timeline } from "./timeline.js";
 import { Unsent } from "./unsent.js";
 
 /** @import { Attached, MediumName, SessionEvent, TierName } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 
-const LABELS = { loading: "Loading", ready: "Ready", answering: "Answering", away: "Offline", locked: "Locked", gone: "Gone" };
-/** @type {Partial<Record<TierName, string>>} */
-const SPEAKERS = {
-  waiting: "You are waiting for a colleague. Write “never mind” to go on with Parley.",
-  human: "You are talking with a colleague.",
+/** @type {Record<string, Key>} */
+const LABELS = {
+  loading: "page_loading",
+  ready: "state_ready",
+  answering: "page_answering",
+  away: "page_away",
+  locked: "page_locked",
+  gone: "page_gone",
 };
-/** @type {Partial<Record<MediumName, string>>} */
-const STEPS = {
-  voice: "Parley suggests a call.",
-  video: "Parley suggests a call with your camera.",
-  screen: "Parley suggests a call in which you share your screen.",
-};
-// Declines an offer, and takes back what was accepted: the server's rules of the language understand it as both.
+/** @type {Partial<Record<TierName, Key>>} */
+const SPEAKERS = { waiting: "waits_for_colleague", human: "talks_with_colleague" };
+/** @type {Partial<Record<MediumName, Key>>} */
+const STEPS = { voice: "suggest_voice", video: "suggest_video", screen: "suggest_screen" };
+// Declines an offer, and takes back what was accepted: the server's rules of its language understand it as both.
 const DECLINE = "No, never mind.";
-const NOT_ANSWERED = "Not answered.";
-const BACK = "The server answers again: press Try again.";
-const AWAY = "The server cannot be reached. Your text is kept, and this page keeps trying.";
 
 const parts = {
   state: part("state", HTMLElement),
@@ -88,7 +88,7 @@ class SessionPage {
   #recordings;
   #tags;
   #attachments = new Attachments(parts.attached, (problem) => {
-    if (problem) this.#message = problem;
+    if (problem) [this.#message, this.#isBack] = [problem, false];
     this.#show();
   });
   #unsent;
@@ -98,21 +98,30 @@ class SessionPage {
   /** @type {AbortController | null} ends the answer that is streaming */
   #answering = null;
   #message = "";
+  /** The server answers again, and something was not sent. */
+  #isBack = false;
   /** @type {TierName} */
   #tier = "agent";
-  /** @type {string | undefined} what a step offers that is open */
+  /** @type {Key | undefined} what a step offers that is open */
   #step;
   #tierSeq = 0;
 
   /** @param {SessionApi} api */
   constructor(api) {
     this.#api = api;
+    chooseLanguage(part("language", HTMLSelectElement), () => {
+      this.#recordings.show();
+      for (const each of [comments, this.#callLanes, bars, replays, this.#tags, this.#lanes]) each.draw();
+      this.#show();
+    });
     this.#timeline = new Timeline(api, parts.timeline);
     /** @type {(at_ms: number) => void} */
     const seek = (at_ms) => this.#recordings.seek(at_ms);
     const comments = new Comments(api, parts.recordings, seek);
     this.#callLanes = new CallLanes(parts.callLanes, seek);
-    const shown = [comments, this.#callLanes, new LatencyBars(parts.callFolds, seek), new Replays(api, parts.callFolds, seek)];
+    const bars = new LatencyBars(parts.callFolds, seek);
+    const replays = new Replays(api, parts.callFolds, seek);
+    const shown = [comments, this.#callLanes, bars, replays];
     this.#recordings = new Recordings(api, parts.recordings, {
       shown: (call) => shown.forEach((each) => each.show(call)),
       moved: (at_ms) => [comments, this.#callLanes].forEach((each) => each.move(at_ms)),
@@ -169,7 +178,7 @@ class SessionPage {
   }
 
   #onUp() {
-    if (this.#away && this.#message) this.#message = BACK;
+    if (this.#away && this.#message) this.#isBack = true;
     this.#away = false;
     this.#show();
   }
@@ -209,7 +218,7 @@ class SessionPage {
         this.#unsent.drop(key);
       } else {
         this.#record.ask(key, text);
-        this.#offerAgain(key, text, NOT_ANSWERED);
+        this.#offerAgain(key, text, t("not_answered"));
       }
     }
     this.#loading = false;
@@ -259,6 +268,7 @@ class SessionPage {
     const stop = new AbortController();
     this.#answering = stop;
     this.#message = "";
+    this.#isBack = false;
     // Pictures live as long as the page: a tab's storage is too small for them.
     if (text) this.#unsent.keep(key, text);
     this.#record.ask(key, text, pictures);
@@ -301,8 +311,8 @@ class SessionPage {
       this.#attachments.putBack(pictures);
       this.#message = error.message;
     } else {
-      this.#offerAgain(key, text, stopped ? "Stopped before the answer." : NOT_ANSWERED, pictures);
-      if (!stopped) this.#message = `${error.message} Your question is kept: press Try again.`;
+      this.#offerAgain(key, text, t(stopped ? "stopped_before" : "not_answered"), pictures);
+      if (!stopped) this.#message = t("question_kept", { why: error.message });
     }
   }
 
@@ -323,44 +333,45 @@ class SessionPage {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       if (!error.gone) {
-        this.#message = `The conversation was not deleted. ${error.message}`;
+        [this.#message, this.#isBack] = [t("not_deleted", { why: error.message }), false];
         this.#show();
         return;
       }
     }
-    this.#end("Deleted", "Every trace of this conversation was removed from the server.");
+    this.#end("was_deleted", "was_deleted_text");
   }
 
   #onGone() {
-    this.#end("No such conversation", "It was deleted, it belongs to another user, or the address is incomplete.");
+    this.#end("no_conversation", "no_conversation_text");
   }
 
   /**
-   * @param {string} title
-   * @param {string} text
+   * @param {Key} title
+   * @param {Key} text
    */
   #end(title, text) {
     this.#follower.stop();
     this.#unsent.forget();
     parts.conversation.replaceChildren();
-    showEnd(title, text);
+    showEnd(t(title), t(text));
   }
 
   #show() {
     if (document.body.dataset.state === "gone") return;
     const state = this.#away ? "away" : this.#answering ? "answering" : this.#loading ? "loading" : "ready";
     document.body.dataset.state = state;
-    write(parts.state, LABELS[state]);
+    write(parts.state, t(LABELS[state]));
     parts.hero.hidden = this.#loading || !this.#bubbles.empty;
     parts.earlier.hidden = this.#loading || !this.#record.hasEarlier;
     parts.send.hidden = Boolean(this.#answering);
     parts.stop.hidden = !this.#answering;
     parts.send.disabled = this.#loading || (!parts.typed.value.trim() && this.#attachments.empty);
-    showNotice(parts.speaker, SPEAKERS[this.#tier] ?? "");
+    const speaker = SPEAKERS[this.#tier];
+    showNotice(parts.speaker, speaker ? t(speaker) : "");
     parts.step.hidden = !this.#step;
-    write(parts.stepText, this.#step ?? "");
-    const text = this.#message || (this.#away ? AWAY : "");
-    showNotice(parts.notice, text, { bad: text !== BACK });
+    write(parts.stepText, this.#step ? t(this.#step) : "");
+    const text = this.#isBack ? t("server_is_back") : this.#message || (this.#away ? t("server_away_kept") : "");
+    showNotice(parts.notice, text, { bad: !this.#isBack });
   }
 }
 
@@ -371,7 +382,9 @@ class SessionPage {
  * @param {string} text
  * @param {{ state?: string, link?: string, href?: string }} [options]
  */
-function showEnd(title, text, { state = LABELS.gone, link = "Begin a new conversation", href = "/s/new" } = {}) {
+function showEnd(title, text, { state = t(LABELS.gone), link = t("begin_new"), href = "/s/new" } = {}) {
+  // Nothing is kept here that reading the page again would lose.
+  chooseLanguage(part("language", HTMLSelectElement), () => location.reload());
   document.body.dataset.state = "gone";
   document.title = `${title} – Parley`;
   write(parts.state, state);
@@ -390,7 +403,7 @@ async function open() {
   const [, id] = location.pathname.match(/^\/s\/([^/]+)\/?$/) ?? [];
   if (id !== "new") {
     if (id !== undefined && SessionApi.isId(id)) new SessionPage(new SessionApi(id));
-    else showEnd("No such conversation", "The address is incomplete.");
+    else showEnd(t("no_conversation"), t("address_incomplete"));
     return;
   }
   let api;
@@ -399,8 +412,10 @@ async function open() {
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;
     const isLocked = error.status === 401;
-    const next = isLocked ? { state: LABELS.locked, link: "Log in", href: "/admin" } : { state: LABELS.away, link: "Try again" };
-    showEnd("A conversation could not be started", error.message, next);
+    const next = isLocked
+      ? { state: t(LABELS.locked), link: t("log_in"), href: "/admin" }
+      : { state: t(LABELS.away), link: t("try_again") };
+    showEnd(t("not_started"), error.message, next);
     return;
   }
   // Going back must not begin another one.
@@ -408,4 +423,5 @@ async function open() {
   new SessionPage(api);
 }
 
+translate(document);
 open();

@@ -4,6 +4,7 @@
 import { operator } from "./admin_api.js";
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { t } from "./language.js";
 import { ApiError } from "./session_api.js";
 
 /** @import { SessionEvent } from "../types/server.js" */
@@ -75,6 +76,11 @@ export class SessionTags {
     return true;
   }
 
+  /** Show the tags, in the language of the page. */
+  draw() {
+    this.#show(this.#tags);
+  }
+
   /** @param {string[]} tags */
   #show(tags) {
     const hadFocus = this.#list.contains(document.activeElement);
@@ -88,7 +94,7 @@ export class SessionTags {
     const item = element("li", "tag-chip", tag);
     const remove = element("button", "", "×");
     remove.type = "button";
-    remove.ariaLabel = `Remove the tag ${tag}`;
+    remove.ariaLabel = t("remove_tag", { tag });
     remove.addEventListener("click", () => this.#change(() => this.#api.removeTag(tag)));
     item.append(remove);
     return item;

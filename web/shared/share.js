@@ -4,10 +4,13 @@
 import { Bubbles } from "./bubbles.js";
 import { part, write } from "./element.js";
 import { messageOf } from "./guards.js";
+import { chooseLanguage, dateAndTime, t, translate } from "./language.js";
 import { SessionRecord } from "./record.js";
 import { Recordings } from "./recordings.js";
 import { ApiError } from "./session_api.js";
 import { SharedApi } from "./shared_api.js";
+
+/** @import { Key } from "./language.js" */
 
 const parts = {
   state: part("state", HTMLElement),
@@ -20,20 +23,25 @@ const parts = {
   endTitle: part("end-title", HTMLElement),
   endText: part("end-text", HTMLElement),
 };
-/** @type {Record<number, string>} */
-const TITLES = { 404: "No such link", 410: "This link has ended", 429: "Too many requests" };
+/** @type {Record<number, Key>} */
+const TITLES = { 404: "no_link", 410: "link_over", 429: "too_many_requests" };
 
 async function open() {
   const [, id] = location.pathname.match(/^\/share\/([0-9a-f]{16})\/?$/) ?? [];
   const secret = location.hash.slice(1);
   if (!id || !secret) {
-    showEnd(TITLES[404], "The address is incomplete: open the whole link.");
+    showEnd("no_link", t("link_incomplete"));
     return;
   }
   const api = new SharedApi(id);
   const { until_us } = await api.open(secret);
-  const until = new Date(until_us / 1_000).toLocaleString([], { dateStyle: "long", timeStyle: "short" });
-  parts.until.textContent = `This link opens until ${until}.`;
+  const recordings = new Recordings(api, parts.recordings);
+  const show = () => {
+    parts.until.textContent = t("link_opens_until", { until: dateAndTime(until_us, "long") });
+    write(parts.state, t("shared_with_you"));
+    recordings.show();
+  };
+  chooseLanguage(part("language", HTMLSelectElement), show);
   const bubbles = new Bubbles(parts.conversation);
   const record = new SessionRecord(bubbles);
   record.fill(true);
@@ -45,19 +53,20 @@ async function open() {
     parts.earlier.hidden = !record.hasEarlier;
   });
   parts.hero.hidden = !bubbles.empty;
-  new Recordings(api, parts.recordings);
   document.body.dataset.state = "ready";
-  write(parts.state, "Shared with you");
+  show();
 }
 
 /**
- * @param {string} title
+ * @param {Key} key of the title
  * @param {string} text
  */
-function showEnd(title, text) {
+function showEnd(key, text) {
+  const title = t(key);
+  chooseLanguage(part("language", HTMLSelectElement), () => location.reload());
   document.body.dataset.state = "gone";
   document.title = `${title} – Parley`;
-  write(parts.state, "Gone");
+  write(parts.state, t("page_gone"));
   for (const node of [parts.hero, parts.earlier, parts.conversation, parts.recordings]) node.hidden = true;
   parts.until.textContent = "";
   parts.endTitle.textContent = title;
@@ -66,8 +75,9 @@ function showEnd(title, text) {
   parts.endTitle.focus();
 }
 
+translate(document);
 open().catch((error) => {
-  showEnd(error instanceof ApiError ? (TITLES[error.status] ?? "The link could not be opened") : "The link could not be opened", messageOf(error));
+  showEnd((error instanceof ApiError && TITLES[error.status]) || "link_failed", messageOf(error));
 });
 // Another link in the same tab changes only the fragment, or the fragment of an incomplete one is completed.
 window.addEventListener("hashchange", () => location.reload());

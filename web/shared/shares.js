@@ -2,11 +2,14 @@
 
 import { element, part, showNotice } from "./element.js";
 import { messageOf } from "./guards.js";
+import { dateAndTime, t } from "./language.js";
 
 /** @import { ShareLink } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 /** @import { SessionApi } from "./session_api.js" */
 
-const STATES = { open: "opens until", expired: "expired on", revoked: "was revoked on" };
+/** @type {Record<ShareLink["state"], Key>} */
+const STATES = { open: "link_open", expired: "link_expired", revoked: "link_revoked" };
 
 export class Shares {
   #api;
@@ -65,7 +68,7 @@ export class Shares {
       this.#link.value = new URL(made.path, location.href).href;
       this.#made.hidden = false;
       this.#link.select();
-      showNotice(this.#notice, `The link opens until ${dateOf(made.until_us)}. It is shown only now.`);
+      showNotice(this.#notice, t("link_made", { until: dateAndTime(made.until_us) }));
     } catch (error) {
       this.#fail(error);
       return;
@@ -78,9 +81,9 @@ export class Shares {
     try {
       // Only https and localhost have a clipboard; elsewhere the link is selected.
       await navigator.clipboard.writeText(this.#link.value);
-      showNotice(this.#notice, "Copied.");
+      showNotice(this.#notice, t("link_copied"));
     } catch {
-      showNotice(this.#notice, "The link is selected: copy it.");
+      showNotice(this.#notice, t("link_selected"));
     }
   }
 
@@ -89,11 +92,11 @@ export class Shares {
     const row = element("li");
     row.dataset.state = link.state;
     const end = link.revoked_us ?? link.until_us;
-    row.append(element("span", "", `Made ${dateOf(link.created_us)}, ${STATES[link.state]} ${dateOf(end)}`));
+    row.append(element("span", "", t(STATES[link.state], { made: dateAndTime(link.created_us), end: dateAndTime(end) })));
     if (link.state === "open") {
-      const button = element("button", "bad", "Revoke");
+      const button = element("button", "bad", t("revoke"));
       button.type = "button";
-      button.ariaLabel = `Revoke the link of ${dateOf(link.created_us)}`;
+      button.ariaLabel = t("revoke_link", { made: dateAndTime(link.created_us) });
       button.addEventListener("click", () => this.#revoke(link));
       row.append(button);
     }
@@ -105,7 +108,7 @@ export class Shares {
     try {
       await this.#api.revokeShare(link.id);
       if (this.#link.value.includes(link.id)) this.#made.hidden = true;
-      showNotice(this.#notice, "Revoked: the link opens nothing any more.");
+      showNotice(this.#notice, t("link_was_revoked"));
     } catch (error) {
       this.#fail(error);
     }
@@ -116,9 +119,4 @@ export class Shares {
   #fail(error) {
     showNotice(this.#notice, messageOf(error), { bad: true });
   }
-}
-
-/** @param {number} us */
-function dateOf(us) {
-  return new Date(us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
 }

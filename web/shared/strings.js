@@ -1,4 +1,8 @@
-// Every string of the pages that can be shown in several languages. A key is in each language; {name} stands for a value.
+// Every string of the pages that can be shown in several languages: those of calls are here, others in the tables of their pages. A key
+// is in each language and in one table; {name} stands for a value.
+
+import * as omni from "./omni_strings.js";
+import * as session from "./session_strings.js";
 
 /** Languages by their code, each with its own name. */
 export const LANGUAGES = { en: "English", de: "Deutsch" };
@@ -661,4 +665,7 @@ const de = {
 };
 
 /** Strings by language and key. */
-export const STRINGS = { en, de };
+export const STRINGS = {
+  en: { ...en, ...omni.en, ...session.en },
+  de: { ...de, ...omni.de, ...session.de },
+};

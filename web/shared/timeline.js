@@ -3,6 +3,7 @@
 
 import { element, part } from "./element.js";
 import { messageOf } from "./guards.js";
+import { t } from "./language.js";
 import { SessionApi } from "./session_api.js";
 
 /** @import { SessionEvent } from "../types/server.js" */
@@ -58,7 +59,7 @@ export class Timeline {
       const page = await this.#api.timeline({ after: last ? SessionApi.placeBehind(last) : null, limit: PAGE_EVENTS });
       for (const event of page.events) this.#insert(event);
       this.#complete = page.after === null;
-      this.#say(this.#shown.length ? "" : "Nothing has happened yet.");
+      this.#say(this.#shown.length ? "" : t("nothing_happened"));
     } catch (error) {
       this.#say(messageOf(error));
     } finally {

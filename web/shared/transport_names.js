@@ -1,14 +1,23 @@
 // Names of transports for people; the records of a session have those of the registry.
 
-/** @type {Record<string, string>} */
+import { t } from "./language.js";
+
+/** @import { Key } from "./language.js" */
+
+/** @type {Record<string, Key>} */
 const NAMES = {
-  webrtc: "browser",
-  phone: "phone",
-  twilio_relay: "phone, as text",
-  websocket: "program",
-  text: "text",
-  file: "file",
-  local: "this machine",
+  webrtc: "by_browser",
+  phone: "by_phone",
+  twilio_relay: "by_phone_text",
+  websocket: "by_program",
+  duplex_ws: "page_omni",
+  realtime_ws: "by_program",
+  half_duplex: "by_program",
+  openai: "by_program",
+  unmute: "by_program",
+  text: "by_text",
+  file: "by_file",
+  local: "by_machine",
 };
 
 /**
@@ -17,5 +26,5 @@ const NAMES = {
  * @param {string} transport as it is recorded
  */
 export function transportName(transport) {
-  return NAMES[transport] ?? transport;
+  return Object.hasOwn(NAMES, transport) ? t(NAMES[transport]) : transport;
 }

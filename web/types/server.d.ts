@@ -457,6 +457,8 @@ export interface EngineQueue {
 }
 
 export interface Prepared extends NextToken {
+  /** Under which everything of the conversation is kept. */
+  session_id: string;
   /** Length of the engine's units. */
   unit_ms: number;
 }
@@ -480,7 +482,7 @@ export type DuplexMessage =
   | ({ type: "prepared" } & Prepared)
   | ({ type: "result" } & DuplexResult)
   | { type: "paused" | "resumed" }
-  | { type: "error"; error: string; code: string }
+  | { type: "error"; error: string; code: string; param?: string }
   | { type: "timeout"; reason: string }
   | { type: "stopped" };
 
@@ -506,6 +508,28 @@ export interface CallChoices {
   most_instruction_chars: number;
   /** This client may request a sample of a voice. */
   speaks: boolean;
+}
+
+/** Sound of the deployment; `data`: float32 samples at 16 kHz in base64, only where they were asked for. */
+export interface PresetSound {
+  name: string;
+  data?: string;
+}
+
+/** Ready-made beginning of a conversation, from `/api/presets`. */
+export interface Preset {
+  id: string;
+  name: string;
+  description?: string;
+  system_prompt?: string;
+  system_content?: { type: "text" | "audio"; text?: string }[];
+  ref_audio?: PresetSound;
+}
+
+/** Reference voice in the list of `/api/assets/ref_audio`. */
+export interface ReferenceVoice {
+  id: string;
+  name: string;
 }
 
 /** State of the server, from `/status`. */

@@ -1,6 +1,6 @@
 """Routes of reference voices for engines.
 
-GET    /api/assets/ref_audio         {total, ref_audios}
+GET    /api/assets/ref_audio         {total, ref_audios, default?: its name, where there is one}
 POST   /api/assets/ref_audio         {name, audio_base64: any audio file}; for the operator
 GET    /api/assets/ref_audio/{id}    the WAV; for the operator, because it is a person's voice
 DELETE /api/assets/ref_audio/{id}    for the operator
@@ -35,10 +35,11 @@ VoiceId = Annotated[str, InPath(max_length=100)]
 
 
 class VoiceList(BaseModel):
-    """All voices."""
+    """All voices, and the name of the one that ``/api/default_ref_audio`` returns, if there is one."""
 
     total: int
     ref_audios: list[Voice]
+    default: str | None = None
 
 
 class Upload(BaseModel):
@@ -74,11 +75,12 @@ def voices_api(
     router = APIRouter()
     max_bytes = -(-voices.settings.max_upload_bytes * 4 // 3) + BESIDE_BYTES
 
-    @router.get(PATH)
+    @router.get(PATH, response_model_exclude_none=True)
     async def listed() -> VoiceList:
         """Return all reference voices."""
         found = voices.all()
-        return VoiceList(total=len(found), ref_audios=found)
+        name = None if default is None else default.name
+        return VoiceList(total=len(found), ref_audios=found, default=name)
 
     @router.post(PATH, dependencies=[Depends(operators.check)])
     async def upload(request: Request) -> Done:

@@ -464,6 +464,7 @@ async def test_the_default_voice_is_given_as_samples(tmp_path: Path):
             "samples": 32_000,
         }
         assert len(samples) == 32_000 and 0.25 < np.abs(samples).max() < 0.35
+        assert (await client.get(PATH)).json()["default"] == "signature.wav"
         path.write_bytes(b"no audio any more")
         assert (await client.get("/api/default_ref_audio")).status_code == 500
         path.unlink()

@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { Window } from "happy-dom";
 
-const NAMES = ["document", "location", "history", "sessionStorage", "localStorage", "ResizeObserver", "Element", "Node"];
+const NAMES = ["document", "navigator", "location", "history", "sessionStorage", "localStorage", "ResizeObserver", "Element", "Node"];
 
 /** Set a global name of the browser. Some are getters in newer releases of Node.js. */
 export function setGlobal(name, value) {
