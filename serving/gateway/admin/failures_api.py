@@ -26,7 +26,7 @@ PATH = "/api/admin/failures"
 
 @dataclass(frozen=True)
 class FailureSources:
-    """What knows of the failures of a process.
+    """Sources of the failures of a process.
 
     Attributes:
         log: of its calls.
