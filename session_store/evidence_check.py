@@ -58,9 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=os.environ.get("PARLEY_STORE_URL", StoreSettings().url),
         help="address of the session store (default: $PARLEY_STORE_URL, or sessions/sessions.db here)",
     )
-    parser.add_argument(
-        "--signer", help="public key that must have signed each entry, in hexadecimal digits"
-    )
+    parser.add_argument("--signer", help="public key that must have signed each entry, in hexadecimal digits")
     options = parser.parse_args(arguments)
     try:
         found = asyncio.run(_main(options.session, StoreSettings(url=options.url), options.signer))
