@@ -156,6 +156,16 @@ PROTOCOLS = (
         ),
     ),
     Protocol(
+        "half-duplex-omni",
+        "/ws/half_duplex_omni/abuse",
+        (),
+        (
+            {"type": "prepare", "system_content": [{"type": "text", "text": "Be brief."}]},
+            {"type": "audio_chunk", "audio_base64": SILENCE_16, "frame_base64_list": ["AAAA"]},
+            {"type": "stop"},
+        ),
+    ),
+    Protocol(
         "chat",
         "/ws/chat",
         (),

@@ -150,6 +150,7 @@ _SOCKETS: dict[str, Callable[[], ClientProtocol]] = {
     "minicpm-realtime": lambda: MiniCpmRealtime(sees=True),
     "minicpm-duplex": lambda: MiniCpmDuplex(lambda: 1.7e9),
     "half-duplex": lambda: HalfDuplex(longest_s=600),
+    "half-duplex-omni": lambda: HalfDuplex(longest_s=600, sees=True),
 }
 Make = Callable[[Dice], Payload]
 
