@@ -254,7 +254,8 @@ def _records(call: Call, bot: Bot, names: EngineNames) -> CallRecords:
 
 def _made_by(maker: Provenance, call: Call, system_prompt: str, names: EngineNames) -> dict[str, Any]:
     engines = {stage.value: name for stage, name in names.items()}
-    return {"made_by": maker.of_reply(engines, client_prompt(call.client.requested(), system_prompt))}
+    prompt = client_prompt(call.client.requested(), call.choices.prompt(system_prompt))
+    return {"made_by": maker.of_reply(engines, prompt)}
 
 
 def _own_observers(
