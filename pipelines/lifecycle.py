@@ -211,7 +211,7 @@ async def _run_call(
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
         await runner.cancel(reason="the caller has disconnected")
 
-    names = EngineNames(call.events, engines.names(mode), engines.names(CASCADE))
+    names = EngineNames(call.events, *(engines.names(by, voice=call.choices.voice) for by in (mode, CASCADE)))
     records = _records(call, engines.deployment.bot, names)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
@@ -254,7 +254,8 @@ def _records(call: Call, bot: Bot, names: EngineNames) -> CallRecords:
 
 def _made_by(maker: Provenance, call: Call, system_prompt: str, names: EngineNames) -> dict[str, Any]:
     engines = {stage.value: name for stage, name in names.items()}
-    return {"made_by": maker.of_reply(engines, client_prompt(call.client.requested(), system_prompt))}
+    prompt = client_prompt(call.client.requested(), call.choices.prompt(system_prompt))
+    return {"made_by": maker.of_reply(engines, prompt)}
 
 
 def _own_observers(

@@ -287,13 +287,16 @@ class CommitQueue:
                 await asyncio.sleep(RETRY_PAUSE_S)
 
     def _settle(self, batch: list[_Waiting], events: list[Event]) -> None:
+        # The session may have been lost meanwhile, which has notified the waiters.
+        if self.loss is None:
+            # Their places are free for what follows from them, such as evidence, also after an outage that
+            # has filled the queue.
+            for item in batch:
+                self._done_with(item)
         self._on_committed(events)
         taken = iter(events)
         for item in batch:
-            stored = [next(taken) for _ in item.drafts]
-            # The session may have been lost meanwhile, which has notified the waiters.
-            if self.loss is None:
-                self._done_with(item).accept(stored)
+            item.accept([next(taken) for _ in item.drafts])
         self._log_drops()
 
     def _done_with(self, item: _Waiting) -> _Waiting:

@@ -221,7 +221,8 @@ def _stated_tags(row: Row) -> list[str]:
     """Return the tags of an event, a bounded number of short texts: an import may have it from anywhere."""
     stated = json.loads(row["payload"]).get("tags")
     texts = [each for each in stated if isinstance(each, str)] if isinstance(stated, list) else []
-    short = [each for each in texts if 0 < len(each) <= MOST_IMPORTED_CHARS and "\0" not in each]
+    # Not every text can be stored: half of a surrogate pair, and in PostgreSQL a zero.
+    short = [each for each in texts if 0 < len(each) <= MOST_IMPORTED_CHARS and each.isprintable()]
     return list(dict.fromkeys(short))[:MOST_IMPORTED_TAGS]
 
 

@@ -12,7 +12,9 @@ The deployment is ``PARLEY_CONFIG`` (a name or a path in the image); its keys ar
 ``parley``. Sessions outlive their containers where ``PARLEY_STORE_URL`` in that secret names a PostgreSQL.
 """
 
+import json
 import os
+import queue
 import uuid
 from pathlib import Path
 from typing import Any
@@ -69,7 +71,8 @@ class Call:
             await line.until_over()
 
 
-@app.function(image=image, cpu=0.25, secrets=secrets)
+# One container: it has the calls that were started, and the next request of a page may come at any time.
+@app.function(image=image, cpu=0.25, secrets=secrets, max_containers=1)
 @modal.concurrent(max_inputs=100)
 @modal.asgi_app()
 def web() -> Any:
@@ -108,7 +111,10 @@ def web() -> Any:
         given = {**await _body(request), "requestData": started.pop(session)}
         async with modal.Queue.ephemeral() as answers:
             await Call().hold.spawn.aio(given, answers)
-            answer = await answers.get.aio(timeout=ANSWER_S)
+            try:
+                answer = await answers.get.aio(timeout=ANSWER_S)
+            except queue.Empty:
+                answer = {"error": "the container of the call has not answered"}
         if "error" in answer:
             raise HTTPException(503, answer["error"])
         return dict(answer)
@@ -119,10 +125,15 @@ def web() -> Any:
         return {"status": "success", "session": session}
 
     async def _body(request: Request) -> dict[str, Any]:
-        content = await request.body()
-        if len(content) > MOST_OFFER_BYTES:
-            raise HTTPException(413, f"over {MOST_OFFER_BYTES} bytes")
-        found = await request.json()
+        content = bytearray()
+        async for piece in request.stream():
+            content += piece
+            if len(content) > MOST_OFFER_BYTES:
+                raise HTTPException(413, f"over {MOST_OFFER_BYTES} bytes")
+        try:
+            found = json.loads(content)
+        except ValueError as error:
+            raise HTTPException(400, "not JSON") from error
         return found if isinstance(found, dict) else {}
 
     pages.mount("/shared", StaticFiles(directory=SHIPPED_DIR / "web" / "shared"))

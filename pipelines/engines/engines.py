@@ -377,10 +377,14 @@ class Engines:
             return False
         return self.realtime is not None or not all(isinstance(host, TwoTierHost) for host in self.omni)
 
-    def names(self, mode: str) -> dict[Stage, str]:
-        """Return the name of the engine of each stage in a call of this mode (``modes``)."""
+    def names(self, mode: str, *, voice: str = "") -> dict[Stage, str]:
+        """Return the name of the engine of each stage in a call of this mode (``modes``).
+
+        ``voice``: as for ``build_tts``.
+        """
         chosen = self.deployment
-        stt, llm, tts = chosen.hearing.stt.name, chosen.thinking.llm.name, chosen.speaking.tts.name
+        spoken = chosen.speaking.voices.get(voice, chosen.speaking.tts)
+        stt, llm, tts = chosen.hearing.stt.name, chosen.thinking.llm.name, spoken.name
         if mode == REALTIME:
             # The deployment's voice says its own phrases.
             stt = llm = chosen.duplex.engine.name

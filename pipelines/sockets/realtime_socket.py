@@ -30,6 +30,8 @@ from pipecat.transports.base_transport import TransportParams
 from parley.core.call_events import (
     CallEnding,
     PassagesCited,
+    QuestionDropped,
+    QuestionSent,
     ReplyBrought,
     ReplyFinished,
     ToolsRenewed,
@@ -185,22 +187,32 @@ class _TurnAnswers:
     """Decision whether a turn of the caller is answered, as ``Call.answers``.
 
     A client may have requested that turns are not answered on their own. An answer that it requests is for
-    the newest turn.
+    the newest turn, also where a noise cuts it and the model is asked again.
 
     Args:
         requested: returns the settings that the client has requested.
+        events: events of the call.
     """
 
-    def __init__(self, requested: RequestedSettings) -> None:
+    def __init__(self, requested: Callable[[], SessionUpdate], events: CallEvents) -> None:
         self._requested, self._is_requested = requested, False
+        # Turn of which an answer was requested; empty for none.
+        self._turn = ""
+        # A question without a turn, such as that for the first words, takes the request too.
+        events.subscribe(QuestionSent, self._on_question)
+        events.subscribe(QuestionDropped, self._on_question)
 
     def request(self) -> None:
         """Let the model answer the next question."""
         self._is_requested = True
 
     def __call__(self, said: str, *, is_again: bool) -> str | None:
-        is_requested, self._is_requested = self._is_requested, False
+        is_requested = self._is_requested or (is_again and said == self._turn)
+        self._is_requested, self._turn = False, said if is_requested else ""
         return "" if self._requested().answers is False and not is_requested else None
+
+    def _on_question(self, _event: QuestionSent | QuestionDropped) -> None:
+        self._is_requested = False
 
 
 class _ActionHandler:
@@ -455,7 +467,7 @@ async def run_socket_session(
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
     )
-    answers = _TurnAnswers(requested)
+    answers = _TurnAnswers(requested, live.events)
     call = Call(
         conversation,
         "websocket",

@@ -6,6 +6,7 @@ state (``server-message`` of kind ``hold``) when it has connected and at each ch
 
 * interrupts the bot as its caller would: what was heard until then is what the conversation keeps;
 * lets nothing be said, asked or heard (``processors.turns.hold``). A question of the caller waits;
+* leaves to a human who is fetched meanwhile, or takes the session, what waits for an answer of the model;
 * ends when the caller goes on. The question that waits is answered, else the rest of the reply is said from
   the first word that was not heard, else the bot waits. A speech model with words of its own is paused with
   its ticks and decides by itself what it says afterwards;
@@ -37,11 +38,13 @@ from parley.core.call_events import (
     ReplyStarted,
     ResponseEnded,
     ResponseStarted,
+    TierChanged,
     ToolsCalled,
     Wait,
     WaitBegan,
     WaitEnded,
 )
+from parley.core.tiers import HELD, Tier
 from parley.core.timeline import HeardReply
 from parley.core.token_bucket import TokenBucket
 from parley.pipelines.builder import Background
@@ -119,6 +122,7 @@ class CallHold:
         events.subscribe(ToolsCalled, self._on_tools_called)
         events.subscribe(ReplyStarted, self._on_reply_started)
         events.subscribe(ReplyFinished, self._on_reply_finished)
+        events.subscribe(TierChanged, self._on_tier_changed)
         if call.begins_held:
             self._signal(HoldSignal.HOLD)
 
@@ -272,6 +276,13 @@ class CallHold:
 
     def _on_tools_called(self, _event: ToolsCalled) -> None:
         self._follows_tools = True
+
+    def _on_tier_changed(self, event: TierChanged) -> None:
+        if event.tier in HELD:
+            self._is_answer_lost, self._lost = False, []
+            self._speech.forget_question()
+        if event.tier is Tier.HUMAN:
+            self._speech.forget_phrases()
 
     def _on_reply_finished(self, event: ReplyFinished) -> None:
         if self._machine.is_held:

@@ -138,7 +138,11 @@ async def _build(
         tail=[HeardAssistantAggregator(context, cascade.user)],
         unseen=cascade.unseen,
     )
-    shown = None if camera is None else ShownPictures(engines.answering.pictures, call.conversation, camera)
+    shown = (
+        None
+        if camera is None
+        else ShownPictures(engines.answering.pictures, call.conversation, camera, call.events)
+    )
     worker = build(
         *(engines, transport, call, stages),
         show=None if shown is None else shown.take,

@@ -88,7 +88,9 @@ class HeldSpeech(FrameProcessor):
             if not frame.speculation:
                 self._question = frame
         elif isinstance(frame, TTSSpeakFrame):
-            self._phrases = [*self._phrases, frame][-MOST_PHRASES:]
+            # One that is repeated to a caller who waits for a person is said once.
+            others = [phrase for phrase in self._phrases if phrase.text != frame.text]
+            self._phrases = [*others, frame][-MOST_PHRASES:]
         else:
             await self.push_frame(frame, direction)
 
@@ -107,6 +109,14 @@ class HeldSpeech(FrameProcessor):
         question, self._question = self._question, None
         for frame in (*phrases, *([] if question is None else [question])):
             await self.push_frame(frame)
+
+    def forget_question(self) -> None:
+        """Forget the question that waits: a human answers it."""
+        self._question = None
+
+    def forget_phrases(self) -> None:
+        """Forget the phrases that wait and may be interrupted: a human speaks in place of the bot."""
+        self._phrases = [phrase for phrase in self._phrases if not phrase.interruptible]
 
     def drop(self) -> None:
         """Forget what waits: the call ends, and only its farewell is said."""

@@ -229,7 +229,7 @@ def detection(given: Mapping[str, Any]) -> Message:
     if kind == "server_vad":
         return shown
     eagerness = given.get("eagerness") or "auto"
-    if eagerness not in EAGERNESS:
+    if not isinstance(eagerness, str) or eagerness not in EAGERNESS:
         param = "session.audio.input.turn_detection.eagerness"
         raise ProtocolError(f"{param}: expected {', '.join(EAGERNESS)}", code="invalid_value", param=param)
     return {**shown, "eagerness": eagerness}

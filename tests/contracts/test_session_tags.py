@@ -101,6 +101,18 @@ async def test_tags_are_exported_imported_and_deleted_with_their_session(store: 
     assert [each.info.id for each in await store.search(SessionSearch(tag="bill"), limit=5)] == [session]
 
 
+async def test_an_import_has_the_tags_that_can_be_stored(store: SessionStore):  # noqa: F811
+    session = (await store.create()).id
+    now_us = store.wall_us()
+    stated = ["urgent", "\ud800", "a\0b", "", "x" * (MOST_TAG_CHARS + 1), 7, "urgent"]
+    writer = await store.claim(session)
+    await writer.append(Draft(Kind.TAGS, {"tags": stated}, now_us, now_us, "system"))
+    lines = [line async for line in store.export(session)]
+    await store.delete(session)
+    await store.import_(lines)
+    assert await SessionTags(store).of_session(session) == ("urgent",)
+
+
 async def test_a_session_that_is_not_there_has_no_tags(store: SessionStore):  # noqa: F811
     with pytest.raises(UnknownSessionError):
         await SessionTags(store).add(NO_SESSION, "urgent")

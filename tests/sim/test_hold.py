@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from parley.core.call_events import HoldRequested
+from parley.core.tiers import TierEvent
 from parley.session_store.events import Kind
 from parley.turn_taking.hold import HOLD_MOST_S
 from parley.turn_taking.idle import IdleTuning
@@ -117,6 +118,47 @@ def test_a_caller_on_hold_is_not_heard(tmp_path: Path):
     )
     assert call.model.asked == []
     assert replies(call) == [("Hello.", False)]
+
+
+def held_and_taken(hold_s: float, taken_s: float, on_s: float) -> Requests:
+    """Request a hold during which a human takes the session, and its end."""
+
+    async def request(running: RunningCall) -> None:
+        await asyncio.gather(holds(hold_s, on_s)(running), taken(running))
+
+    async def taken(running: RunningCall) -> None:
+        await asyncio.sleep(taken_s)
+        assert running.call.conversation.change_tier(TierEvent.TAKEN)
+
+    return request
+
+
+def test_the_rest_of_a_reply_is_left_to_a_human_who_takes_the_session_on_hold(tmp_path: Path):
+    call = simulate(
+        [*QUESTION, silence(20_000)],
+        tmp_path,
+        scripts=[(ANSWER,)],
+        concurrently=held_and_taken(4, 8, 12),
+        **SLOW,
+    )
+    [(_, is_cut)] = replies(call)
+    assert is_cut
+    assert quiet(call, 4.3, 20)
+    assert states(call) == ["began", "ended caller"]
+
+
+def test_the_question_of_a_hold_is_left_to_a_human_who_takes_the_session(tmp_path: Path):
+    call = simulate(
+        [silence(500), voice(3_000), silence(16_000)],
+        tmp_path,
+        scripts=[("The answer is yes.",)],
+        concurrently=held_and_taken(2, 8, 12),
+        **BROWSER,
+    )
+    assert [event.kind for event in call.events if event.kind in {Kind.USER_TURN, Kind.BOT_TURN}] == [
+        Kind.USER_TURN
+    ]
+    assert call.model.asked == []
 
 
 def test_a_tool_that_runs_is_answered_after_the_hold_and_runs_once(tmp_path: Path):

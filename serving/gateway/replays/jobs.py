@@ -131,7 +131,7 @@ class ReplayJobs:
         self._is_closed = False
 
     async def open(self) -> None:
-        """Remove what the replays of servers that were killed have left."""
+        """Remove what the replays of servers that were killed have left; call it before the first replay."""
         await asyncio.to_thread(_clean, self._parent)
 
     def get(self, session_id: str, call_id: str) -> CallReplay | None:
@@ -266,8 +266,14 @@ def _clean(parent: Path) -> None:
     for folder in parent.glob(f"{PREFIX}*"):
         owner = folder.name.removeprefix(PREFIX).partition("-")[0]
         is_own = is_folder(folder) and folder.stat().st_uid == os.getuid()
-        if is_own and owner.isdecimal() and not _is_running(int(owner)):
+        if is_own and owner.isdecimal() and _is_over(int(owner)):
             _remove(folder)
+
+
+def _is_over(pid: int) -> bool:
+    """Return whether the server of a folder is gone, at the start of this one."""
+    # A container that is started again gives its server the id of the one before.
+    return pid == os.getpid() or not _is_running(pid)
 
 
 def _is_running(pid: int) -> bool:

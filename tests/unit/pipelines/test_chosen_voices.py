@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from parley.configs.deployment import Deployment
 from parley.core.call_choices import ChoiceField
 from parley.core.errors import ConfigError
+from parley.core.usage import Stage
 from parley.models.stt import Transcript
 from parley.models.tts import SpeechPiece
 from parley.pipelines.engines.engines import Engines
@@ -81,6 +82,12 @@ async def test_a_call_speaks_with_the_voice_that_its_caller_has_chosen():
     voices["rms"].phrases.warm()
     greeting = chosen.bot.greeting
     assert engines.kept_speech(greeting) is None and engines.kept_speech(greeting, voice="rms")
+
+
+async def test_metrics_prices_and_evidence_of_a_call_name_the_engine_of_its_voice():
+    engines = engines_of(deployment(tts="hibari", voices=RMS), ToneTts(), ScriptedRow(("Yes.",)))
+    named = [engines.names("cascade", voice=voice)[Stage.TTS] for voice in ("", "parley", "rms")]
+    assert named == ["hibari", "hibari", "flite"]
 
 
 async def test_answers_from_documents_follow_no_text():

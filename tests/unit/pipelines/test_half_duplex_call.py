@@ -72,8 +72,12 @@ async def call(
     voice: TextToSpeech | None = None,
     protocol: ClientProtocol | None = None,
     late_ms: int = 0,
+    earlier: str = "",
 ) -> AsyncIterator[Caller]:
-    """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it."""
+    """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it.
+
+    ``earlier``: words of the caller in the session before the call.
+    """
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
         hearing=Hearing(echo=None, stop_words=None),
@@ -91,6 +95,8 @@ async def call(
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open() as conversation:
+            if earlier:
+                await conversation.user_turn(earlier, transport="text")
             session = SocketCall(caller, protocol or HalfDuplex(longest_s=60), rate_hz=INPUT_RATE_HZ)
             caller.session = session
             session.open()

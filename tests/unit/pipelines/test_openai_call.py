@@ -6,8 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.protocols.client_protocol import written
+from parley.pipelines.sockets.realtime_socket import _TurnAnswers
+from parley.protocols.client_protocol import SessionUpdate, written
 from parley.protocols.openai_realtime import OpenAIRealtime
+from parley.runtime.event_stream import CallEvents
 from parley.session_store.events import Kind
 from tests import virtual_time
 from tests.unit.pipelines.test_half_duplex_call import Caller, call
@@ -118,6 +120,37 @@ def test_turns_that_are_not_answered_on_their_own_are_answered_on_request(tmp_pa
     [done] = caller.of("response.done")
     assert (done["response"]["status"], done["response"]["metadata"]) == ("completed", {"n": "1"})
     assert done["response"]["output"][0]["content"][0]["transcript"]
+
+
+def test_a_request_before_the_first_turn_is_not_for_that_turn(tmp_path: Path):
+    heard = "conversation.item.input_audio_transcription.completed"
+
+    async def scenario() -> Caller:
+        async with call(tmp_path, protocol=OpenAIRealtime("parley"), earlier="what is it?") as caller:
+            detection = {"type": "server_vad", "create_response": False}
+            update = {"type": "realtime", "audio": {"input": {"turn_detection": detection}}}
+            caller.say(type="session.update", session=update)
+            await caller.until("session.updated")
+            caller.say(type="response.create")
+            await caller.until("response.done")
+            await spoken(caller, until=heard)
+            await asyncio.sleep(5)
+        return caller
+
+    caller = virtual_time.run(scenario())
+    assert [each["transcript"] for each in caller.of(heard)] == ["one two three four"]
+    assert len(caller.of("response.created")) == 1
+
+
+def test_an_answer_on_request_is_asked_again_where_a_noise_cut_it():
+    """The model is asked again without a new turn; a later turn with the same words is another one."""
+    answers = _TurnAnswers(lambda: SessionUpdate(answers=False), CallEvents())
+    assert answers("what is it?", is_again=False) == ""
+    answers.request()
+    assert answers("what is it?", is_again=True) is None
+    assert answers("what is it?", is_again=True) is None
+    assert answers("what is it?", is_again=False) == ""
+    assert answers("what is it?", is_again=True) == ""
 
 
 @pytest.mark.parametrize("is_declared", [True, False], ids=["by an update", "by its address"])

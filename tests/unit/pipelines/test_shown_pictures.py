@@ -1,5 +1,6 @@
 """Pictures that the client of a call sends: checked, counted and bounded before they are held."""
 
+import asyncio
 import base64
 import io
 from collections.abc import AsyncIterator
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from parley.core.call_events import PrivatePauseEnded
 from parley.core.errors import CapacityError, MediaError
 from parley.core.pictures import PictureFile
 from parley.models.pictures import VisionSettings
 from parley.pipelines.engines.picture_reader import PictureReader
 from parley.pipelines.stages.shown_pictures import BURST_FILES, ShownPictures
 from parley.processors.perception.caller_camera import MOST_SHOWN, CallerCamera
+from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import ConversationTuning
 from parley.session_store.conversations import Conversations
@@ -26,8 +29,8 @@ SETTINGS = VisionSettings(camera=False)
 class Bench:
     """Pictures of one call."""
 
-    def __init__(self, shown: ShownPictures, camera: CallerCamera) -> None:
-        self.shown, self.camera = shown, camera
+    def __init__(self, shown: ShownPictures, camera: CallerCamera, events: CallEvents) -> None:
+        self.shown, self.camera, self.events = shown, camera, events
 
 
 @pytest.fixture
@@ -39,7 +42,8 @@ async def bench(tmp_path: Path) -> AsyncIterator[Bench]:
     reader, camera = PictureReader(SETTINGS), CallerCamera(SETTINGS)
     try:
         async with conversations.open() as conversation:
-            yield Bench(ShownPictures(reader, conversation, camera), camera)
+            events = CallEvents()
+            yield Bench(ShownPictures(reader, conversation, camera, events), camera, events)
     finally:
         reader.close()
         await conversations.close()
@@ -60,6 +64,20 @@ async def test_four_pictures_wait_and_a_fifth_is_refused(bench: Bench):
     taken = bench.camera.take_files()
     assert [(each.media_type, each.width, each.height) for each in taken] == [("image/jpeg", 64, 48)] * 4
     await bench.shown.take(png(red=250))
+    assert len(bench.camera.take_files()) == 1
+
+
+async def test_what_waits_at_the_end_of_a_private_pause_is_dropped(bench: Bench):
+    async def end_pause() -> None:
+        bench.events.publish(PrivatePauseEnded(bench.events.now_ms(), "time"))
+
+    await bench.shown.take(png())
+    await end_pause()
+    assert bench.camera.take_files() == []
+    # One that is still being read is of the pause, too.
+    await asyncio.gather(bench.shown.take(png(red=50)), end_pause())
+    assert bench.camera.take_files() == []
+    await bench.shown.take(png(red=100))
     assert len(bench.camera.take_files()) == 1
 
 

@@ -309,6 +309,10 @@ def test_an_update_that_this_deployment_cannot_follow_changes_nothing():
             {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": "wild"}}}},
             "session.audio.input.turn_detection.eagerness",
         ),
+        (
+            {"audio": {"input": {"turn_detection": {"type": "semantic_vad", "eagerness": ["low"]}}}},
+            "session.audio.input.turn_detection.eagerness",
+        ),
         ({"output_modalities": ["audio", "text"]}, "session.output_modalities"),
         (
             {"audio": {"input": {"format": {"type": "audio/pcm", "rate": 16_000}}}},

@@ -28,9 +28,11 @@ SOURCE = EvidenceSource(SIGNER, MADE_BY)
 
 
 @asynccontextmanager
-async def opened(folder: Path, evidence: EvidenceSource | None = SOURCE) -> AsyncIterator[Conversations]:
+async def opened(
+    folder: Path, evidence: EvidenceSource | None = SOURCE, settings: ConversationTuning | None = None
+) -> AsyncIterator[Conversations]:
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
-    settings = ConversationTuning()
+    settings = settings or ConversationTuning()
     compactor = Compactor(
         settings.compaction, budget_tokens=settings.budget_tokens, facts=find_language("en").facts
     )
@@ -144,6 +146,19 @@ async def test_the_next_process_signs_what_one_that_died_has_not(tmp_path: Path)
     async with opened(tmp_path) as conversations:
         await talk(conversations, session)
         assert await verified(conversations, session) == Verified(CAUGHT_UP + 6, (SIGNER.public_key,), ())
+
+
+async def test_an_outage_that_fills_the_queue_leaves_no_gap(tmp_path: Path):
+    async with opened(tmp_path, settings=ConversationTuning(max_pending=10)) as conversations:
+        async with conversations.open() as conversation:
+            session = conversation.session_id
+            with closing(sqlite3.connect(tmp_path / "sessions.db", isolation_level=None)) as other:
+                other.execute("BEGIN IMMEDIATE")
+                conversation.record(*[reply(conversation, f"Answer {number}.") for number in range(10)])
+                other.execute("ROLLBACK")
+            await conversation.flushed()
+            await conversation.append(reply(conversation, "The last answer."))
+        assert await verified(conversations, session) == Verified(11, (SIGNER.public_key,), ())
 
 
 async def test_a_changed_key_goes_on_with_the_chain_and_is_named(tmp_path: Path):
