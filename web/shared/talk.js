@@ -118,7 +118,10 @@ class TalkPage {
     leave: () => this.#goToText(),
     report: (answer) => this.#call?.report("tier", { answer }),
   });
-  #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => this.#show());
+  #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => {
+    this.#sound.holdFile(this.#hold.isOn);
+    this.#show();
+  });
   #isWaiting = false; // in the queue for a line
   #isStopping = false; // the server has announced that it stops
   #startedAt = 0;
