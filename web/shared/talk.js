@@ -10,12 +10,13 @@ import { CallSound } from "./call_sound.js";
 import { chime } from "./chime.js";
 import { Choices } from "./choices.js";
 import { Devices } from "./devices.js";
-import { part, showNotice, write } from "./element.js";
+import { part, write } from "./element.js";
 import { LatencyHistory } from "./latency_history.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { messageOf } from "./guards.js";
 import { Hold } from "./hold.js";
 import { Mode } from "./mode.js";
+import { PageNotice } from "./page_notice.js";
 import { PushToTalk } from "./push_to_talk.js";
 import { pauseMs } from "./reconnection.js";
 import { SPACE_KEY, listenForKeys } from "./shortcuts.js";
@@ -52,7 +53,6 @@ const parts = {
   state: part("state", HTMLElement),
   elapsed: part("elapsed", HTMLElement),
   hero: part("hero", HTMLElement),
-  notice: part("notice", HTMLElement),
   talk: part("talk", HTMLButtonElement),
   talkLabel: part("talk-label", HTMLElement),
   microphone: part("microphone", HTMLButtonElement),
@@ -73,6 +73,7 @@ const parts = {
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
+const notice = new PageNotice(part("notice", HTMLElement));
 const transcript = new Transcript(bubbles);
 const mode = new Mode();
 const choices = new Choices(mode);
@@ -609,18 +610,18 @@ class TalkPage {
    * @param {string} text
    * @param {{ bad?: boolean }} [options]
    */
-  #say(text, { bad = false } = {}) {
-    showNotice(parts.notice, text, { bad });
+  #say(text, options) {
+    notice.say(text, options);
   }
 
   /**
-   * Show one line on a device, which the panel may cover.
+   * Show one line on a device, which the panel may cover; an empty text removes it.
    *
    * @param {string} text
    * @param {{ bad?: boolean }} [options]
    */
   #sayOfDevices(text, options) {
-    this.#say(text, options);
+    notice.sayOfDevice(text, options);
     this.#panel.say(text, options);
   }
 }
