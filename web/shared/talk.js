@@ -11,6 +11,7 @@ import { chime } from "./chime.js";
 import { Choices } from "./choices.js";
 import { Devices } from "./devices.js";
 import { part, write } from "./element.js";
+import { EngineNames } from "./engine_names.js";
 import { LatencyHistory } from "./latency_history.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { messageOf } from "./guards.js";
@@ -67,16 +68,16 @@ const parts = {
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLInputElement),
   send: part("send", HTMLButtonElement),
-  engines: part("engines", HTMLElement),
-  floor: part("floor", HTMLElement),
   byPhone: part("by-phone", HTMLButtonElement),
+  modes: part("modes", HTMLFieldSetElement),
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
-const notice = new PageNotice(part("notice", HTMLElement));
 const transcript = new Transcript(bubbles);
+const notice = new PageNotice(part("notice", HTMLElement));
 const mode = new Mode();
 const choices = new Choices(mode);
+const engines = new EngineNames(part("engines", HTMLElement), part("floor", HTMLElement));
 const latency = new LatencyHistory(part("latency", HTMLDetailsElement));
 const afterCall = new AfterCall(part("after-call", HTMLElement));
 
@@ -146,6 +147,7 @@ class TalkPage {
       this.#steps.show();
       latency.show();
       afterCall.show();
+      engines.draw();
     });
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#clickMicrophone());
@@ -157,6 +159,8 @@ class TalkPage {
     });
     parts.typed.addEventListener("input", () => this.#show());
     parts.byPhone.addEventListener("click", () => this.#tellCode());
+    // What the bot can be shown depends on the mode.
+    parts.modes.addEventListener("change", () => this.#show());
     listenForKeys(
       { mute: () => press(parts.microphone), camera: () => press(parts.camera), help: () => this.#panel.openShortcuts() },
       () => this.#settings.values.shortcuts,
@@ -627,11 +631,11 @@ class TalkPage {
 }
 
 /**
- * Name the engines, and say what to expect of the recogniser.
+ * Read what the server can do, and show it.
  *
  * @param {TalkPage} page
  */
-async function showEngines(page) {
+async function readStatus(page) {
   /** @type {Status | null} */
   let status;
   try {
@@ -647,28 +651,7 @@ async function showEngines(page) {
   mode.offer(status);
   page.refresh();
   if (status.telephone) page.offerTelephone(status.telephone);
-  const { deployment, stt, turn, llm, fallback, tts, omni } = status;
-  const answers = llm && fallback ? t("else", { first: llm, second: fallback }) : llm;
-  const named = [
-    [t("engine_recogniser"), stt],
-    [t("engine_turns"), turn],
-    [t("engine_answers"), answers],
-    [t("engine_voice"), tts],
-    [t("engine_duplex"), omni],
-    [t("engine_deployment"), deployment],
-  ];
-  for (const [stage, engine] of named) {
-    if (!engine) continue;
-    const item = document.createElement("span");
-    const name = document.createElement("b");
-    name.textContent = engine;
-    item.append(`${stage} `, name);
-    parts.engines.append(item, " ");
-  }
-  if (stt === "pocketsphinx") {
-    parts.floor.textContent = t("simple_english");
-    parts.floor.hidden = false;
-  }
+  engines.show(status);
 }
 
 /**
@@ -707,4 +690,4 @@ function duration(ms) {
 }
 
 translate(document);
-showEngines(new TalkPage());
+readStatus(new TalkPage());
