@@ -339,6 +339,7 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
 
                 await person.part("camera").click()
                 await expect(person.part("preview")).to_be_visible()
+                await controls_fit_a_small_phone(person)
                 await type_until(person, "And now?", lambda: len(pictures_in(model.requests[-1])) == 1)
                 [(width, height)] = pictures_in(model.requests[-1])
                 assert 1_024 >= width > height > 100
@@ -364,6 +365,19 @@ async def test_a_language_model_sees_the_camera_of_a_call_by_turns_while_the_per
                 *[("joined", "camera"), ("left", "camera")] * 2,
                 ("left", "webrtc"),
             ]
+
+
+async def controls_fit_a_small_phone(person: Visit) -> None:
+    """Expect every control of a call in a small window, and the picture of the camera over none of them."""
+    usual = person.page.viewport_size
+    await person.page.set_viewport_size({"width": 320, "height": 640})
+    for role in ("hold-switch", "sound-open", "microphone", "talk", "camera", "screen", "attach", "send"):
+        await expect(person.part(role)).to_be_in_viewport(ratio=1)
+    assert await person.page.evaluate("document.documentElement.scrollWidth") == 320
+    preview, dock = await person.part("preview").bounding_box(), await person.part("hold").bounding_box()
+    assert preview is not None and dock is not None and preview["y"] + preview["height"] <= dock["y"]
+    assert usual is not None
+    await person.page.set_viewport_size(usual)
 
 
 async def shown_pictures_are_seen(person: Visit, model: OpenAiServer) -> None:

@@ -183,6 +183,27 @@ test("a refused replay says why, and others see nothing of replays", async () =>
   assert.equal(root.querySelector('[data-role="replays"]').hidden, true);
 });
 
+test("a replay that is looked at twice at the same time is followed once", async (context) => {
+  const { root, seek } = await view();
+  let [looks, state] = [0, "replaying"];
+  setGlobal("fetch", async (path) => {
+    if (path === "/api/admin/session") return Response.json({ is_operator: true });
+    looks += 1;
+    return Response.json({ ...DONE, state, comparison: null });
+  });
+  const { Replays } = await import("../../web/shared/replays.js");
+  const { SessionApi } = await import("../../web/shared/session_api.js");
+  const replays = new Replays(new SessionApi(ID), root, seek);
+  context.mock.timers.enable({ apis: ["setTimeout"] });
+  await Promise.all([replays.show(CALL), replays.show(CALL)]);
+  assert.equal(looks, 2);
+  state = "done";
+  context.mock.timers.tick(1_500);
+  const status = root.querySelector('[data-role="replay-status"]');
+  while (status.textContent !== "The replay is over.") await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(looks, 3);
+});
+
 test("what is shown is written again in another language", async () => {
   const { root, seek, open } = await view();
   const [{ CallMoments }, { LatencyBars }, { CallLanes }] = await Promise.all([
@@ -200,4 +221,43 @@ test("what is shown is written again in another language", async () => {
   assert.deepEqual(legend, ["Beide sprechen: 1, zusammen 0.4 s", "Abgebrochen: 1"]);
   assert.equal(root.querySelector("thead th").textContent, "Antwort");
   assert.equal(root.querySelector('[data-lane="tool"] b').textContent, "Werkzeuge");
+});
+
+test("the lines of a transcript are written again in another language", async () => {
+  await view();
+  const detail = { ...CALL, events: [...CALL.events, { at_ms: 3_000, event: "ReplyFinished", reply_id: "b", text: "At ten." }] };
+  const summary = { call_id: "c", began_us: 0, duration_ms: 60_000, transport: "webrtc", is_over: true, has_replay: true, pictures: 0 };
+  setGlobal("fetch", async (path) => Response.json(String(path).endsWith("/recordings") ? { calls: [summary] } : detail));
+  const { Recordings } = await import("../../web/shared/recordings.js");
+  const { SessionApi } = await import("../../web/shared/session_api.js");
+  const fold = document.querySelector('[data-role="recordings"]');
+  fold.open = true;
+  const recordings = new Recordings(new SessionApi(ID), fold);
+  const lines = () => [...fold.querySelectorAll('[data-role="captions"] > li')];
+  await until(() => lines().length);
+  const [count, label] = [lines().length, () => lines()[0].querySelector("button").ariaLabel];
+  assert.match(label(), /^Play from /);
+  document.documentElement.dataset.translated = "";
+  globalThis.localStorage.setItem("parley.language", "de");
+  recordings.show();
+  assert.deepEqual([lines().length, label()], [count, "Ab 0:00 abspielen"]);
+});
+
+test("a timeline without events says so in another language", async () => {
+  const { open } = await view();
+  setGlobal("fetch", async () => Response.json({ events: [], after: null }));
+  const { Timeline } = await import("../../web/shared/timeline.js");
+  const { SessionApi } = await import("../../web/shared/session_api.js");
+  const fold = document.querySelector('[data-role="timeline"]');
+  const timeline = new Timeline(new SessionApi(ID), fold);
+  timeline.draw();
+  const notice = fold.querySelector('[data-role="events-notice"]');
+  assert.equal(notice.textContent, "", "it has not been read");
+  open(fold);
+  await until(() => notice.textContent);
+  assert.equal(notice.textContent, "Nothing has happened yet.");
+  document.documentElement.dataset.translated = "";
+  globalThis.localStorage.setItem("parley.language", "de");
+  timeline.draw();
+  assert.equal(notice.textContent, "Es ist noch nichts geschehen.");
 });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { beforeEach, test } from "node:test";
-import { openPage } from "./support/page.js";
+import { openPage, setGlobal } from "./support/page.js";
 import { FileError, FileSource, refusalOf } from "../../web/shared/file_source.js";
 
 beforeEach(() => openPage());
@@ -18,4 +18,18 @@ test("a file that is too large is refused with what to do", async () => {
 test("a file of another kind is refused", () => {
   const file = { name: "notes.pdf", size: 10, type: "application/pdf" };
   assert.equal(refusalOf(file), "notes.pdf holds no sound. Choose a file of audio or video.");
+});
+
+test("a file that is chosen while the conversation is paused begins when it goes on", async () => {
+  const calls = [];
+  const player = Object.assign(new EventTarget(), { play: async () => calls.push("play"), pause: () => calls.push("pause"), ended: false });
+  const node = () => ({ connect: (next) => next });
+  setGlobal("GainNode", class { connect = (next) => next; });
+  const context = { createMediaElementSource: node, destination: {} };
+  const source = new FileSource("a.wav", "blob:a", player);
+  await source.play(context, {}, { progress: () => {}, end: () => {} }, { isHeld: true });
+  assert.deepEqual(calls, []);
+  source.hold(false);
+  source.hold(true);
+  assert.deepEqual(calls, ["play", "pause"]);
 });

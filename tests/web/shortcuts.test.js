@@ -46,3 +46,12 @@ test("keys act until they are switched off", () => {
   assert.ok(!press("c").defaultPrevented);
   assert.deepEqual(acted, ["mute", "help"]);
 });
+
+test("an open dialog keeps the devices as they are, and the list of keys can be opened over it", () => {
+  const { find, press } = page();
+  const panel = find("sound-panel");
+  panel.showModal();
+  assert.deepEqual(["m", "c", "?"].map((key) => actionOf(press(key, { target: find("volume") }))), [null, null, "help"]);
+  panel.close();
+  assert.deepEqual(["m", "c", "?"].map((key) => actionOf(press(key))), ["mute", "camera", "help"]);
+});

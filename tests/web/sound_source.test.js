@@ -7,6 +7,7 @@ import { MOST_BYTES, SoundSource, factorOf, readSoundFile } from "../../web/shar
 class AudioGraph {
   currentTime = 10;
   nodes = [];
+  begun = []; // places from which sounds were played
 
   #node(more) {
     const node = { to: null, connect: (next) => (node.to = next), disconnect: () => (node.to = null), ...more };
@@ -28,7 +29,7 @@ class AudioGraph {
   }
 
   createBufferSource() {
-    return this.#node({ start: () => {}, stop: () => {} });
+    return this.#node({ start: (_when, from_s) => this.begun.push(from_s), stop: () => {} });
   }
 }
 
@@ -91,7 +92,7 @@ test("a file takes the place of the microphone until it ends", () => {
   source.microphone = stream;
   assert.equal(source.place_s, null);
   source.play({ duration: 4 });
-  const [node, output] = graph.nodes;
+  const [output, node] = graph.nodes;
   assert.deepEqual([sent.at(-1) === output.stream, output.channelCount], [true, 1]);
   graph.currentTime = 12.5;
   assert.equal(source.place_s, 2.5);
@@ -99,6 +100,34 @@ test("a file takes the place of the microphone until it ends", () => {
   assert.equal(source.place_s, 4);
   node.onended();
   assert.deepEqual([sent.at(-1) === stream, source.place_s, node.to], [true, null, null]);
+});
+
+test("a file waits at its place while the call is on hold", () => {
+  const { graph, sent, source } = made();
+  source.play({ duration: 4 });
+  graph.currentTime = 11.5;
+  source.hold(true);
+  const [output, first] = graph.nodes;
+  graph.currentTime = 60;
+  // Its end is not taken for that of the file.
+  assert.deepEqual([source.place_s, first.onended, first.to, sent.at(-1) === output.stream], [1.5, null, null, true]);
+  source.hold(false);
+  graph.currentTime = 61;
+  assert.deepEqual([source.place_s, graph.begun, graph.nodes.at(-1).to === output], [2.5, [0, 1.5], true]);
+});
+
+test("a file that is chosen on hold begins when the call goes on, unless it is stopped before", () => {
+  const { graph, sent, source } = made();
+  source.hold(true);
+  source.play({ duration: 4 });
+  graph.currentTime = 20;
+  assert.deepEqual([source.place_s, graph.begun], [0, []]);
+  source.hold(false);
+  assert.deepEqual([source.place_s, graph.begun], [0, [0]]);
+  source.hold(true);
+  source.stop();
+  source.hold(false);
+  assert.deepEqual([source.place_s, graph.begun, sent.at(-1)], [null, [0], null]);
 });
 
 test("a file is stopped, and one without a microphone leaves nothing to be sent", () => {

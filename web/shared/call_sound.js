@@ -218,6 +218,11 @@ export class CallSound {
     this.#source?.stop();
   }
 
+  /** @param {boolean} isHeld true while the call is on hold: a file waits until it goes on */
+  holdFile(isHeld) {
+    this.#source?.hold(isHeld);
+  }
+
   close() {
     const [source, microphone] = [this.#source, this.microphone];
     this.#call = null;

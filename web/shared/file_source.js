@@ -91,8 +91,9 @@ export class FileSource {
    * @param {AudioContext} context
    * @param {AudioNode} target
    * @param {{ progress: (atS: number) => void, end: () => void }} on
+   * @param {{ isHeld: boolean }} conversation `isHeld`: it is paused, and so is the file
    */
-  async play(context, target, on) {
+  async play(context, target, on, { isHeld }) {
     const { player } = this;
     const node = context.createMediaElementSource(player);
     const monitor = new GainNode(context, { gain: MONITOR_GAIN });
@@ -106,7 +107,7 @@ export class FileSource {
       if (player.currentTime > MOST_S) on.end();
     });
     for (const name of ["ended", "error"]) player.addEventListener(name, () => !this.#isClosed && on.end());
-    await this.#run();
+    if (!isHeld) await this.#run();
   }
 
   /** @param {boolean} isHeld true while the conversation is paused */

@@ -237,7 +237,8 @@ export class Conversation {
       this.stopFile();
       this.#on.fileEnd();
     };
-    await file.play(this.#context, this.#capture, { progress: (atS) => this.#on.fileProgress(atS), end });
+    const on = { progress: (/** @type {number} */ atS) => this.#on.fileProgress(atS), end };
+    await file.play(this.#context, this.#capture, on, { isHeld: this.#isHeld });
   }
 
   /** Connect what the model hears: the microphone, unless a file is in its place. */

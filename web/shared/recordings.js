@@ -98,7 +98,7 @@ export class Recordings {
       return;
     }
     this.#fold.hidden = !this.#calls.length;
-    this.show();
+    this.#showList();
     if (this.#looks > 0 && this.#calls.some(isBeingMade)) {
       this.#looks -= 1;
       setTimeout(() => this.#read(), MADE_MS);
@@ -108,10 +108,21 @@ export class Recordings {
     this.#film.hidden = !chosen?.has_film;
   }
 
-  /** Show the list, in the language of the page. */
+  /** Show the list and the call that is chosen, in the language of the page. */
   show() {
-    this.#list.replaceChildren(...this.#calls.map((call) => this.#row(call)));
+    this.#showList();
     this.#moments.draw();
+    this.#showLines();
+    this.#onTime();
+  }
+
+  #showList() {
+    this.#list.replaceChildren(...this.#calls.map((call) => this.#row(call)));
+  }
+
+  #showLines() {
+    this.#lines.replaceChildren(...this.#captions.map((caption) => this.#line(caption)));
+    this.#current = -1;
   }
 
   /** @param {RecordingSummary} call */
@@ -152,8 +163,7 @@ export class Recordings {
       showNotice(this.#notice, "");
       this.#captions = withImages(captionsOf(detail.events), detail.images);
       this.#pictures = detail.pictures;
-      this.#lines.replaceChildren(...this.#captions.map((caption) => this.#line(caption)));
-      this.#current = -1;
+      this.#showLines();
       this.#player.hidden = false;
       this.#audio.src = this.#wav.href = this.#api.replayPath(call.call_id);
       this.#wav.download = `${call.call_id}.wav`;

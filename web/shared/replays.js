@@ -113,6 +113,8 @@ export class Replays {
     }
     if (this.#call !== call) return;
     this.#show(replay.state === "none" ? null : replay);
+    // Another look may have been on its way: the page keeps to one.
+    clearTimeout(this.#looking);
     if (isOn(replay)) this.#looking = setTimeout(() => this.#look(call), LOOK_MS);
   }
 

@@ -111,7 +111,7 @@ class SessionPage {
     this.#api = api;
     chooseLanguage(part("language", HTMLSelectElement), () => {
       this.#recordings.show();
-      for (const each of [comments, this.#callLanes, bars, replays, this.#tags, this.#lanes]) each.draw();
+      for (const each of [comments, this.#callLanes, bars, replays, this.#tags, this.#lanes, this.#timeline]) each.draw();
       this.#show();
     });
     this.#timeline = new Timeline(api, parts.timeline);

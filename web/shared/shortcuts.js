@@ -1,4 +1,5 @@
-// Keys that act on the whole page. Decides which key means what, and when a key belongs to a field in which the user types.
+// Keys that act on the whole page. Decides which key means what, and when a key belongs to a field in which the user types, or to a
+// dialog that covers the page.
 
 /** @typedef {"mute" | "camera" | "help"} Action */
 
@@ -30,7 +31,9 @@ export function takesText(target) {
 export function actionOf(event) {
   if (event.ctrlKey || event.altKey || event.metaKey || event.repeat || event.isComposing || takesText(event.target)) return null;
   const key = event.key.toLowerCase();
-  return Object.hasOwn(ACTIONS, key) ? ACTIONS[key] : null;
+  const action = Object.hasOwn(ACTIONS, key) ? ACTIONS[key] : null;
+  // A camera or a microphone is not switched where the user cannot see that it is.
+  return action !== "help" && document.querySelector("dialog[open]") ? null : action;
 }
 
 /**

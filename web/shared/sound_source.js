@@ -17,6 +17,15 @@ const FAR_S = 1e7;
 // A gain that jumps is heard as a click.
 const GLIDE_S = 0.02;
 
+/**
+ * @typedef {object} PlayedFile
+ * @property {AudioBuffer} sound
+ * @property {MediaStreamAudioDestinationNode} destination
+ * @property {AudioBufferSourceNode | null} node null while it is held
+ * @property {number} began_s time at which its beginning sounded, or would have
+ * @property {number} place_s where it is held
+ */
+
 /** @param {number} gain_db */
 export function factorOf(gain_db) {
   return 10 ** (gain_db / 20);
@@ -31,8 +40,9 @@ export class SoundSource {
   #open = true;
   /** @type {{ of: MediaStream, node: MediaStreamAudioSourceNode, gain: GainNode, stream: MediaStream } | null} */
   #amplified = null;
-  /** @type {{ node: AudioBufferSourceNode, stream: MediaStream, began_s: number, length_s: number } | null} */
+  /** @type {PlayedFile | null} */
   #file = null;
+  #isHeld = false;
 
   /**
    * @param {AudioContext} context
@@ -45,7 +55,7 @@ export class SoundSource {
 
   /** The stream to be sent; null for none. */
   get stream() {
-    if (this.#file) return this.#file.stream;
+    if (this.#file) return this.#file.destination.stream;
     if (!this.#microphone || this.#gain_db === 0) return this.#microphone;
     return this.#amplify(this.#microphone).stream;
   }
@@ -84,14 +94,25 @@ export class SoundSource {
    */
   play(sound) {
     this.#endFile();
-    const node = this.#context.createBufferSource();
-    node.buffer = sound;
-    const destination = this.#destination();
-    node.connect(destination);
-    node.onended = () => this.stop();
-    this.#file = { node, stream: destination.stream, began_s: this.#context.currentTime, length_s: sound.duration };
-    node.start();
+    this.#file = { sound, destination: this.#destination(), node: null, began_s: 0, place_s: 0 };
+    if (!this.#isHeld) this.#runFile(this.#file);
     this.#changed();
+  }
+
+  /**
+   * Hold the file at its place, or let it go on: the bot hears nothing of it while the call is on hold.
+   *
+   * @param {boolean} isHeld
+   */
+  hold(isHeld) {
+    if (isHeld === this.#isHeld) return;
+    if (isHeld && this.#file) {
+      this.#file.place_s = this.place_s ?? 0;
+      endNode(this.#file.node);
+      this.#file.node = null;
+    }
+    this.#isHeld = isHeld;
+    if (!isHeld && this.#file) this.#runFile(this.#file);
   }
 
   /** Send the microphone again. */
@@ -104,7 +125,8 @@ export class SoundSource {
   /** Place in the file that is being played, in seconds; null without one. */
   get place_s() {
     if (!this.#file) return null;
-    return Math.min(this.#file.length_s, this.#context.currentTime - this.#file.began_s);
+    const { node, place_s, began_s, sound } = this.#file;
+    return node ? Math.min(sound.duration, this.#context.currentTime - began_s) : place_s;
   }
 
   #enable() {
@@ -136,14 +158,33 @@ export class SoundSource {
     this.#amplified = null;
   }
 
-  #endFile() {
-    const file = this.#file;
-    this.#file = null;
-    if (!file) return;
-    file.node.onended = null;
-    file.node.stop();
-    file.node.disconnect();
+  /** @param {PlayedFile} file */
+  #runFile(file) {
+    const node = this.#context.createBufferSource();
+    node.buffer = file.sound;
+    node.connect(file.destination);
+    node.onended = () => this.stop();
+    file.node = node;
+    file.began_s = this.#context.currentTime - file.place_s;
+    node.start(0, file.place_s);
   }
+
+  #endFile() {
+    endNode(this.#file?.node ?? null);
+    this.#file = null;
+  }
+}
+
+/**
+ * End a sound without the event that it has ended.
+ *
+ * @param {AudioBufferSourceNode | null} node
+ */
+function endNode(node) {
+  if (!node) return;
+  node.onended = null;
+  node.stop();
+  node.disconnect();
 }
 
 /**

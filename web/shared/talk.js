@@ -10,12 +10,14 @@ import { CallSound } from "./call_sound.js";
 import { chime } from "./chime.js";
 import { Choices } from "./choices.js";
 import { Devices } from "./devices.js";
-import { part, showNotice, write } from "./element.js";
+import { part, write } from "./element.js";
+import { EngineNames } from "./engine_names.js";
 import { LatencyHistory } from "./latency_history.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { messageOf } from "./guards.js";
 import { Hold } from "./hold.js";
 import { Mode } from "./mode.js";
+import { PageNotice } from "./page_notice.js";
 import { PushToTalk } from "./push_to_talk.js";
 import { pauseMs } from "./reconnection.js";
 import { SPACE_KEY, listenForKeys } from "./shortcuts.js";
@@ -52,7 +54,6 @@ const parts = {
   state: part("state", HTMLElement),
   elapsed: part("elapsed", HTMLElement),
   hero: part("hero", HTMLElement),
-  notice: part("notice", HTMLElement),
   talk: part("talk", HTMLButtonElement),
   talkLabel: part("talk-label", HTMLElement),
   microphone: part("microphone", HTMLButtonElement),
@@ -67,15 +68,16 @@ const parts = {
   typing: part("typing", HTMLFormElement),
   typed: part("typed", HTMLInputElement),
   send: part("send", HTMLButtonElement),
-  engines: part("engines", HTMLElement),
-  floor: part("floor", HTMLElement),
   byPhone: part("by-phone", HTMLButtonElement),
+  modes: part("modes", HTMLFieldSetElement),
 };
 const raw = new URLSearchParams(location.search).get("raw") === "1";
 const bubbles = new Bubbles(part("conversation", HTMLElement), { keep: KEEP_BUBBLES });
 const transcript = new Transcript(bubbles);
+const notice = new PageNotice(part("notice", HTMLElement));
 const mode = new Mode();
 const choices = new Choices(mode);
+const engines = new EngineNames(part("engines", HTMLElement), part("floor", HTMLElement));
 const latency = new LatencyHistory(part("latency", HTMLDetailsElement));
 const afterCall = new AfterCall(part("after-call", HTMLElement));
 
@@ -118,7 +120,10 @@ class TalkPage {
     leave: () => this.#goToText(),
     report: (answer) => this.#call?.report("tier", { answer }),
   });
-  #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => this.#show());
+  #hold = new Hold((isOn) => this.#call?.report("hold", { is_on: isOn }), () => {
+    this.#sound.holdFile(this.#hold.isOn);
+    this.#show();
+  });
   #isWaiting = false; // in the queue for a line
   #isStopping = false; // the server has announced that it stops
   #startedAt = 0;
@@ -142,6 +147,7 @@ class TalkPage {
       this.#steps.show();
       latency.show();
       afterCall.show();
+      engines.draw();
     });
     parts.talk.addEventListener("click", () => (this.#call ? this.#hangUp() : this.#start({ speak: true })));
     parts.microphone.addEventListener("click", () => this.#clickMicrophone());
@@ -153,6 +159,8 @@ class TalkPage {
     });
     parts.typed.addEventListener("input", () => this.#show());
     parts.byPhone.addEventListener("click", () => this.#tellCode());
+    // What the bot can be shown depends on the mode.
+    parts.modes.addEventListener("change", () => this.#show());
     listenForKeys(
       { mute: () => press(parts.microphone), camera: () => press(parts.camera), help: () => this.#panel.openShortcuts() },
       () => this.#settings.values.shortcuts,
@@ -606,28 +614,28 @@ class TalkPage {
    * @param {string} text
    * @param {{ bad?: boolean }} [options]
    */
-  #say(text, { bad = false } = {}) {
-    showNotice(parts.notice, text, { bad });
+  #say(text, options) {
+    notice.say(text, options);
   }
 
   /**
-   * Show one line on a device, which the panel may cover.
+   * Show one line on a device, which the panel may cover; an empty text removes it.
    *
    * @param {string} text
    * @param {{ bad?: boolean }} [options]
    */
   #sayOfDevices(text, options) {
-    this.#say(text, options);
+    notice.sayOfDevice(text, options);
     this.#panel.say(text, options);
   }
 }
 
 /**
- * Name the engines, and say what to expect of the recogniser.
+ * Read what the server can do, and show it.
  *
  * @param {TalkPage} page
  */
-async function showEngines(page) {
+async function readStatus(page) {
   /** @type {Status | null} */
   let status;
   try {
@@ -643,28 +651,7 @@ async function showEngines(page) {
   mode.offer(status);
   page.refresh();
   if (status.telephone) page.offerTelephone(status.telephone);
-  const { deployment, stt, turn, llm, fallback, tts, omni } = status;
-  const answers = llm && fallback ? t("else", { first: llm, second: fallback }) : llm;
-  const named = [
-    [t("engine_recogniser"), stt],
-    [t("engine_turns"), turn],
-    [t("engine_answers"), answers],
-    [t("engine_voice"), tts],
-    [t("engine_duplex"), omni],
-    [t("engine_deployment"), deployment],
-  ];
-  for (const [stage, engine] of named) {
-    if (!engine) continue;
-    const item = document.createElement("span");
-    const name = document.createElement("b");
-    name.textContent = engine;
-    item.append(`${stage} `, name);
-    parts.engines.append(item, " ");
-  }
-  if (stt === "pocketsphinx") {
-    parts.floor.textContent = t("simple_english");
-    parts.floor.hidden = false;
-  }
+  engines.show(status);
 }
 
 /**
@@ -703,4 +690,4 @@ function duration(ms) {
 }
 
 translate(document);
-showEngines(new TalkPage());
+readStatus(new TalkPage());

@@ -51,6 +51,11 @@ export class Timeline {
     else if (this.#complete || (last && isBehind(last, event))) this.#insert(event);
   }
 
+  /** Write it again, in the language of the page. */
+  draw() {
+    if (this.#complete && !this.#shown.length) this.#say(t("nothing_happened"));
+  }
+
   async #read() {
     if (this.#reading) return;
     this.#reading = true;
