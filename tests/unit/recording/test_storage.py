@@ -54,9 +54,17 @@ def test_only_the_first_of_many_are_named(tmp_path: Path):
 
 def test_figures_are_measured_in_the_background_and_again_when_they_are_old(tmp_path: Path):
     recorded(tmp_path, days_ago=1)
-    now_s = time.time()
-    storage = RecordingStorage(tmp_path, RetentionRule(), now_s=lambda: now_s)
+    now_s, released = time.time(), threading.Event()
+
+    def clock_s() -> float:
+        # The thread that measures reads the clock first: it waits until the first figures were looked at.
+        if threading.current_thread().name == "storage":
+            assert released.wait(DEADLINE_S)
+        return now_s
+
+    storage = RecordingStorage(tmp_path, RetentionRule(), now_s=clock_s)
     assert storage.look().amounts is None
+    released.set()
     settled(storage)
     assert (amounts := storage.look().amounts) is not None and amounts.sessions == 1
     recorded(tmp_path, days_ago=1)
