@@ -174,7 +174,7 @@ class SegmentSttService(OwesWords, VoiceEdges, STTService):
         self._audio.clear()
         if not self.is_usable or len(pcm) < self._bytes(LEAST_SEGMENT_MS):
             return
-        if len(self._waiting) >= MOST_WAITING and not self._waiting[0].answer.done():
+        if len(self._waiting) >= MOST_WAITING:
             lost = self._waiting.popleft()
             await self.cancel_task(lost.answer)
             await self.push_error(f"words of a voice are lost: {MOST_WAITING} wait for the server")
@@ -210,12 +210,12 @@ class SegmentSttService(OwesWords, VoiceEdges, STTService):
                 await self._news.wait()
                 continue
             segment = self._waiting[0]
-            # It may be given up meanwhile, which cancels its request.
             await asyncio.wait([segment.answer])
-            if not segment.answer.cancelled():
+            # It may be given up meanwhile, also by a request that is answered while it is cancelled.
+            if self._waiting and self._waiting[0] is segment:
+                self._waiting.popleft()
                 # Its words, or its failure, come before the report that none are owed.
                 await self._push_answer(segment)
-                self._waiting.popleft()
                 await self.report_owed(bool(self._waiting))
 
     async def _push_answer(self, segment: _Segment) -> None:
