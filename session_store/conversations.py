@@ -42,7 +42,6 @@ from parley.session_store.tier_board import TierBoard
 from parley.session_store.typed_share import TypedShares
 from parley.session_store.vault import Vault
 
-READ_EVENTS = 1_000
 # Events that are signed with one commit when a session is opened.
 CAUGHT_UP = 200
 
@@ -359,13 +358,7 @@ class Conversations:
         return from_last_summary(await self._read_after(session_id, 0))
 
     async def _read_after(self, session_id: str, after_seq: int) -> list[Event]:
-        events: list[Event] = []
-        while True:
-            page = await self.store.events(session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=IN_VIEW)
-            events.extend(page)
-            if len(page) < READ_EVENTS:
-                return events
-            after_seq = page[-1].seq
+        return await self.store.all_events(session_id, after_seq=after_seq, kinds=IN_VIEW)
 
 
 def _opened(entry: _Open) -> Conversation | None:

@@ -1,4 +1,4 @@
-"""Signed, hash-chained evidence of a session: what the caller was told and agreed to, and who answered.
+"""Signed, hash-chained evidence of a session: disclosures, consents, and makers of replies.
 
 An entry is an event of the session (``Kind.EVIDENCE``), written after the event that it covers. It has the
 digest of that event, the hash of the entry before it, and a signature (Ed25519) over its own hash. Events of

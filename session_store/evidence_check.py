@@ -10,12 +10,9 @@ import sys
 from collections.abc import Sequence
 
 from parley.core.errors import AgentError
-from parley.session_store.events import Event
 from parley.session_store.evidence import READ, Verified, verify
 from parley.session_store.settings import StoreSettings
 from parley.session_store.store import SessionReader
-
-PAGE_EVENTS = 500
 
 
 async def verify_session(store: SessionReader, session_id: str, *, trusted: str | None = None) -> Verified:
@@ -29,14 +26,9 @@ async def verify_session(store: SessionReader, session_id: str, *, trusted: str 
     Raises:
         StoreError: there is no such session, or it cannot be read.
     """
-    events: list[Event] = []
-    while True:
-        after_seq = events[-1].seq if events else 0
-        page = await store.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS, kinds=READ)
-        events.extend(page)
-        if len(page) < PAGE_EVENTS:
-            # Two signatures are verified in a millisecond: a long session has thousands.
-            return await asyncio.to_thread(verify, session_id, events, trusted=trusted)
+    events = await store.all_events(session_id, kinds=READ)
+    # Two signatures are verified in a millisecond: a long session has thousands.
+    return await asyncio.to_thread(verify, session_id, events, trusted=trusted)
 
 
 async def _main(session_id: str, settings: StoreSettings, trusted: str | None) -> Verified:

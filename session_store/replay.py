@@ -23,7 +23,6 @@ from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreSettings
 from parley.session_store.store import SessionReader
 
-PAGE_EVENTS = 500
 OF_PERCEPTION = (Kind.JOURNAL, Kind.ANNOTATION)
 # Committed report as far as its order matters: place, statement, stream, event time, arrival time, identity,
 # revision, final, late.
@@ -151,14 +150,7 @@ async def replay_session(store: SessionReader, session_id: str) -> list[Replayed
     Raises:
         StoreError: there is no such session, or its journal cannot be read.
     """
-    events: list[Event] = []
-    after_seq = 0
-    while True:
-        page = await store.events(session_id, after_seq=after_seq, limit=PAGE_EVENTS, kinds=OF_PERCEPTION)
-        events.extend(page)
-        if len(page) < PAGE_EVENTS:
-            break
-        after_seq = page[-1].seq
+    events = await store.all_events(session_id, kinds=OF_PERCEPTION)
     return [replay(call) for call in recorded_calls(events)]
 
 

@@ -86,6 +86,8 @@ __all__ = ["SessionClock", "SessionInfo", "SessionReader", "SessionStore", "Sess
 T = TypeVar("T")
 
 PAGE_EVENTS = 500
+# Events in one read, where all are read.
+READ_EVENTS = 1_000
 # Concurrent reads of pages of timelines and exports, out of the database's four readers.
 BULK_READS = 2
 READ_RETRY_S = 0.1
@@ -188,6 +190,28 @@ class SessionReader:
         return await self._read(
             partial(read_events, session_id=session_id, after_seq=after_seq, limit=_size(limit), kinds=kinds)
         )
+
+    async def all_events(
+        self, session_id: str, *, after_seq: int = 0, kinds: Collection[Kind] | None = None
+    ) -> list[Event]:
+        """Return all events in order of commit, read by pages, so that none holds the database for long.
+
+        Args:
+            session_id: of the session.
+            after_seq: of the last one that is not wanted.
+            kinds: only these; None for all.
+
+        Raises:
+            UnknownSessionError: there is no session with that id.
+            StoreUnavailableError: the database does not answer.
+        """
+        events: list[Event] = []
+        while True:
+            page = await self.events(session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds)
+            events.extend(page)
+            if len(page) < READ_EVENTS:
+                return events
+            after_seq = page[-1].seq
 
     async def newest_event(self, session_id: str, kind: Kind) -> Event | None:
         """Return the event of a kind that was committed last; None when there is none.

@@ -1,4 +1,4 @@
-"""One server for one call: the part of a container that does not depend on Modal.
+"""Server of one call: the part of a container that does not depend on Modal.
 
 ``Line`` runs ``parley serve`` on a port of this machine alone, passes one offer of a browser on to it, and
 waits until its call is over. The call's media go between the browser and the server, past this module.

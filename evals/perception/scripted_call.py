@@ -105,15 +105,7 @@ class ScriptedCall:
     async def reports(self) -> list[Event]:
         """Return the reports in the order in which they were committed, all of them after ``end``."""
         await self._conversation.flushed()
-        found: list[Event] = []
-        while page := await self._store.events(
-            self._conversation.session_id,
-            after_seq=found[-1].seq if found else 0,
-            limit=1_000,
-            kinds=[Kind.ANNOTATION],
-        ):
-            found.extend(page)
-        return found
+        return await self._store.all_events(self._conversation.session_id, kinds=[Kind.ANNOTATION])
 
     async def _specialists(self, given: Sequence[SpecialistReport], base_us: int, base_s: float) -> None:
         """Deliver the reports when they arrive, and signs of life in between."""

@@ -18,8 +18,6 @@ from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import DisplayedMessage, Parting, parting
 from parley.session_store.store import SessionReader
 
-READ_EVENTS = 1_000
-
 
 async def parted_from(
     conversation: Conversation,
@@ -120,15 +118,4 @@ def brought_turns(
 
 
 async def _turns(conversation: Conversation, store: SessionReader) -> list[Event]:
-    events: list[Event] = []
-    while True:
-        after_seq = events[-1].seq if events else 0
-        page = await store.events(
-            conversation.session_id,
-            after_seq=after_seq,
-            limit=READ_EVENTS,
-            kinds=[Kind.USER_TURN, Kind.BOT_TURN],
-        )
-        events += page
-        if len(page) < READ_EVENTS:
-            return events
+    return await store.all_events(conversation.session_id, kinds=[Kind.USER_TURN, Kind.BOT_TURN])

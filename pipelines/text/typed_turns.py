@@ -67,8 +67,6 @@ from parley.session_store.store import SessionReader
 TRANSPORT = "text"
 # Pipecat waits up to 20 s for a processor that does not pass on its cancellation.
 CLOSE_S = 3.0
-# Events in one read, where a turn that a summary covers is asked again.
-READ_EVENTS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,15 +445,7 @@ async def _remembering(
         yield
         return
     kinds = [kind for kind in Kind if kind not in DROPPABLE and kind is not Kind.PICTURE]
-    events: list[Event] = []
-    while True:
-        after_seq = events[-1].seq if events else 0
-        page = await store.events(
-            conversation.session_id, after_seq=after_seq, limit=READ_EVENTS, kinds=kinds
-        )
-        events.extend(page)
-        if len(page) < READ_EVENTS:
-            break
+    events = await store.all_events(conversation.session_id, kinds=kinds)
     with conversation.recalled(turn.seq, events):
         yield
 

@@ -1,4 +1,4 @@
-"""What has failed in this process, for the operator.
+"""Failures in this process, for the operator.
 
     GET /api/admin/failures    {since, circuits: [...], processes: [...], failures: [...], stalls}
 
