@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 
 from parley.audio.audible import AudibleMeter, is_loud_pcm16
-from parley.core.media import pcm16_to_float
+from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 
 # Marks in the order in which a turn reaches them.
 MARKS = (
@@ -34,6 +34,10 @@ SPANS = (
     ("tts_first_audio", "first_clause", "tts_first_audio"),
     ("playout_queue", "tts_first_audio", "playout"),
 )
+
+# The caller's audio is measured in pieces of this length, and when a turn ends: fifty short ones a second cost
+# ten times as much.
+MEASURED_MS = 500
 
 # Receives the latency of an answer, and how long each part of it took.
 OnAnswer = Callable[[int, Mapping[str, float]], None]
@@ -123,6 +127,10 @@ class TurnLog:
         self._speech_end_us: int | None = None
         # The same meter that evaluates recordings: a packet with half of a final "k" is not loud as a whole.
         self._caller = AudibleMeter(rate_hz)
+        # Pieces of the caller's audio since it was last measured, with the two times of their arrival.
+        self._unmeasured: list[tuple[bytes, int, int]] = []
+        self._unmeasured_bytes = 0
+        self._most_unmeasured_bytes = rate_hz * PCM_BYTES_PER_SAMPLE * MEASURED_MS // 1000
         self._transcript_us: int | None = None
         self._active_us = self._steady_us()
         # Since the end of the caller's turn.
@@ -161,9 +169,24 @@ class TurnLog:
 
     def heard(self, pcm: bytes) -> None:
         """Process a piece of the caller's audio; record the time when it is audible."""
-        if self._caller.feed(pcm16_to_float(pcm)):
-            self._speech_end_us = self._now_us()
-            self._active_us = self._steady_us()
+        self._unmeasured.append((pcm, self._now_us(), self._steady_us()))
+        self._unmeasured_bytes += len(pcm)
+        if self._unmeasured_bytes >= self._most_unmeasured_bytes:
+            self._measure()
+
+    def _measure(self) -> None:
+        """Find the last audible sample in the pieces that were not measured yet."""
+        pieces, self._unmeasured, self._unmeasured_bytes = self._unmeasured, [], 0
+        begin = self._caller.samples_seen
+        if not pieces or not self._caller.feed(pcm16_to_float(b"".join(pcm for pcm, _, _ in pieces))):
+            return
+        last = self._caller.last_audible or 0
+        for pcm, now_us, steady_us in pieces:
+            begin += len(pcm) // PCM_BYTES_PER_SAMPLE
+            if last < begin:
+                self._speech_end_us = now_us
+                self._active_us = max(self._active_us, steady_us)
+                return
 
     def words_arrived(self) -> None:
         """Record that the final words of the caller's latest speech arrived."""
@@ -171,6 +194,7 @@ class TurnLog:
 
     def user_turn_ended(self, *, silence_ms: int, completeness: float | None) -> None:
         """End the previous record and begin one for the caller's turn that is over."""
+        self._measure()
         now_us = self._now_us()
         self.close()
         self._turns += 1
@@ -239,6 +263,7 @@ class TurnLog:
 
     def idle_ms(self) -> int:
         """Return the time since either side last made a sound or typed, in milliseconds."""
+        self._measure()
         return (self._steady_us() - self._active_us) // 1000
 
     def close(self) -> None:

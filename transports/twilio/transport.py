@@ -46,10 +46,11 @@ from parley.audio.resample import Resampler
 from parley.audio.speech_level import SpeechLevel
 from parley.core.call_events import ClientDelayReported, UnplayedReported
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, pcm16_to_float
-from parley.protocols.twilio_media import PACKET_MS, RATE_HZ
+from parley.protocols.twilio_media import RATE_HZ
 from parley.runtime.event_stream import CallEvents
 from parley.transports.direct_input import DirectAudioInput
 from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.piece_length import PieceLength
 from parley.transports.pipecat_internals import declare_events, emit
 from parley.transports.twilio.caller import pcm_ms
 from parley.transports.twilio.stream import MOST_PRESSED_US, PhoneStream
@@ -60,19 +61,10 @@ CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
 # the words. A pipeline that is always slower than speech would be later and later.
 MOST_BEHIND_BYTES = 3 * RATE_HZ * PCM_BYTES_PER_SAMPLE
 MOST_KEYS = 64
-# Audio that waited for a busy loop goes on in one piece of at most 100 ms, so that the pipeline catches up.
-MOST_JOINED_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE // 10
-# Much of the cost of a piece does not depend on its length, so pieces get longer before anything waits. They
-# grow to three packets while a piece takes more than this share of its length (the running mean, with this
-# weight). A server with time to spare receives each packet: longer pieces delay the detection of a turn's
-# end.
-MOST_WAY, WAY_WEIGHT = 0.125, 0.05
-MOST_AWAITED_PACKETS = 3
 # Audio is taken in pieces of this length. Longer ones cost the loop less. But a rest shorter than a piece
 # stays until more comes. Backchannels consist of whole pieces (80 ms at a time). The end of a clause waits
 # for the next one where a voice is late.
 CHUNK_MS = 40
-PACKET_PCM_BYTES = RATE_HZ * PCM_BYTES_PER_SAMPLE * PACKET_MS // 1000
 
 
 class PhoneInput(DirectAudioInput):
@@ -80,7 +72,7 @@ class PhoneInput(DirectAudioInput):
 
     Attributes:
         dropped_ms: length of the speech replaced with silence because the pipeline was slow.
-        awaited_packets: least length of a piece, in packets.
+        pieces: length of the pieces.
     """
 
     def __init__(self, transport: "PhoneTransport", params: TransportParams) -> None:
@@ -95,14 +87,15 @@ class PhoneInput(DirectAudioInput):
         self._resampler: Resampler | None = None
         self._reader: asyncio.Task[None] | None = None
         self.dropped_ms = 0
-        self.awaited_packets = 1
-        self._way = 0.0
+        self.pieces = PieceLength(RATE_HZ)
 
     async def start(self, frame: StartFrame) -> None:
         await super().start(frame)
         await self.set_transport_ready(frame)
         rate_hz = self._phone.input_rate_hz
-        self._resampler = None if rate_hz == RATE_HZ else Resampler(RATE_HZ, rate_hz)
+        if rate_hz != RATE_HZ:
+            self._resampler = Resampler(RATE_HZ, rate_hz)
+            self.pieces = PieceLength(RATE_HZ, delay_samples=self._resampler.delay_samples)
         self._reader = self.create_task(self._listen(), name="phone.line")
         await emit(self._phone, "on_client_connected", self._phone.stream)
 
@@ -134,7 +127,7 @@ class PhoneInput(DirectAudioInput):
             self.dropped_ms += pcm_ms(oldest)
 
     def _is_piece(self) -> bool:
-        return self._behind >= self.awaited_packets * PACKET_PCM_BYTES
+        return self.pieces.is_whole(self._behind // PCM_BYTES_PER_SAMPLE)
 
     def key(self, digit: str) -> None:
         """Queue a key that was pressed (``Listener``)."""
@@ -185,10 +178,12 @@ class PhoneInput(DirectAudioInput):
             return None
         pieces = [self._heard.popleft()]
         joined = len(pieces[0])
-        while self._heard and joined + len(self._heard[0]) <= MOST_JOINED_BYTES:
+        most = self.pieces.most_joined_samples * PCM_BYTES_PER_SAMPLE
+        while self._heard and joined + len(self._heard[0]) <= most:
             pieces.append(self._heard.popleft())
             joined += len(pieces[-1])
         self._behind -= joined
+        self.pieces.left(joined // PCM_BYTES_PER_SAMPLE)
         return b"".join(pieces)
 
     async def _pass(self, what: bytes | str) -> None:
@@ -210,22 +205,7 @@ class PhoneInput(DirectAudioInput):
             loop = asyncio.get_running_loop()
             left_s, rate_hz = loop.time(), self._phone.input_rate_hz
             await self.push_audio_frame(InputAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1))
-            self._took((loop.time() - left_s) * 1000 / max(1, pcm_ms(what)))
-
-    def _took(self, way: float) -> None:
-        """Record the share of its length for which a piece was under way."""
-        # Capped: one piece that was blocked says nothing about the next ones.
-        self._way += WAY_WEIGHT * (min(way, 1.0) - self._way)
-        packets = self.awaited_packets
-        if self._way > MOST_WAY and packets < MOST_AWAITED_PACKETS:
-            self._lengthen(packets + 1)
-        elif packets > 1 and self._way * packets / (packets - 1) < MOST_WAY:
-            self._lengthen(packets - 1)
-
-    def _lengthen(self, packets: int) -> None:
-        # Assume that a piece costs the same at any length: then the longer piece is not shortened at once.
-        self._way *= self.awaited_packets / packets
-        self.awaited_packets = packets
+            self.pieces.took((loop.time() - left_s) * 1000, len(what) // PCM_BYTES_PER_SAMPLE)
 
 
 class PhoneOutput(InterruptibleOutput):

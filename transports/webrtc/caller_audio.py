@@ -31,6 +31,7 @@ from parley.core.errors import ShapeError
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.core.token_bucket import TokenBucket
 from parley.runtime.loop_clock import LoopClock
+from parley.transports.piece_length import PieceLength
 from parley.transports.webrtc.jitter_buffer import DuePacket, LowDelayJitterBuffer
 from parley.transports.webrtc.rtp import RtpAudio
 
@@ -55,19 +56,24 @@ class CallerAudio:
         rate_hz: rate of the PCM.
         channels: of the PCM.
         clock: of the bound on what comes; that of the running loop when None.
+
+    Attributes:
+        pieces: length of the pieces in which the sound is read.
     """
 
     def __init__(self, rate_hz: int, channels: int, *, clock: Clock | None = None) -> None:
         self._rate_hz, self._channels = rate_hz, channels
         self._clock = clock or LoopClock()
         self._allowed_ms = TokenBucket(MS_PER_S, BURST_MS)
-        self._most_bytes = MOST_WAITING_MS * rate_hz // 1000 * channels * PCM_BYTES_PER_SAMPLE
+        self._sample_bytes = channels * PCM_BYTES_PER_SAMPLE
+        self._most_bytes = MOST_WAITING_MS * rate_hz // 1000 * self._sample_bytes
         self._order = LowDelayJitterBuffer()
         # Source and payload type of the stream that is decoded.
         self._stream: tuple[int, int] | None = None
         self._decoder: _Opus | _Library | None = None
         # Packets that are lost before the next one with sound.
         self._lost = 0
+        self.pieces = PieceLength(rate_hz)
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()
@@ -85,22 +91,31 @@ class CallerAudio:
                 self._waiting_bytes += len(pcm)
         if self._waiting_bytes > self._most_bytes:
             self._drop()
-        if self._waiting:
+        if self._is_piece():
             self._arrived.set()
 
     async def read(self) -> bytes:
-        """Return the sound of the next packet; waits for it."""
+        """Return the next piece of sound; waits for it."""
         self._is_read = True
-        while not self._waiting:
+        while not self._is_piece():
             self._arrived.clear()
             await self._arrived.wait()
-        pcm = self._waiting.popleft()
-        self._waiting_bytes -= len(pcm)
-        return pcm
+        found = [self._waiting.popleft()]
+        taken = len(found[0])
+        most = self.pieces.most_joined_samples * self._sample_bytes
+        while self._waiting and taken + len(self._waiting[0]) <= most:
+            found.append(self._waiting.popleft())
+            taken += len(found[-1])
+        self._waiting_bytes -= taken
+        self.pieces.left(taken // self._sample_bytes)
+        return b"".join(found)
+
+    def _is_piece(self) -> bool:
+        return self.pieces.is_whole(self._waiting_bytes // self._sample_bytes)
 
     def _drop(self) -> None:
         """Drop all that waits: a late process continues with current sound after a gap."""
-        waiting_ms = self._waiting_bytes // (self._rate_hz * self._channels * PCM_BYTES_PER_SAMPLE // 1000)
+        waiting_ms = self._waiting_bytes // (self._rate_hz * self._sample_bytes // 1000)
         level = "WARNING" if self._is_read else "DEBUG"
         logger.log(level, f"dropping {waiting_ms} ms of input audio: this process is overloaded")
         self._waiting.clear()

@@ -44,6 +44,7 @@ from pipecat.utils.shared import acquires, releases
 from parley.core.frame_facts import CAPTURED_S
 from parley.core.pictures import SCREEN
 from parley.runtime.event_stream import CallEvents
+from parley.runtime.loop_clock import LoopClock
 from parley.transports.pipecat_internals import last_ping_s, receiver_of
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S
 from parley.transports.webrtc.audio_track import PacedAudioTrack
@@ -101,7 +102,8 @@ class PacedWebRTCClient:
         self._microphone: RtpReader | None = None
         self._cameras: dict[str, SmallWebRTCTrack | None] = {}
         self._paced: PacedAudioTrack | None = None
-        self._last_media_s: float | None = None
+        self._last_media_us: int | None = None
+        self._clock = LoopClock()
         self._last_ping: float | None = None
         connection.add_event_handler("connected", self._on_connected)
         connection.add_event_handler("disconnected", self._on_disconnected)
@@ -163,7 +165,7 @@ class PacedWebRTCClient:
                 sender=transceivers[AUDIO_TRANSCEIVER_INDEX].sender if transceivers else None,
             )
             connection.replace_audio_track(self._paced)
-        self._last_media_s = asyncio.get_running_loop().time()
+        self._last_media_us = self._clock.now_us()
         await self._callbacks.on_client_connected(connection)
 
     def _read_microphone(self, track: SmallWebRTCTrack | None) -> None:
@@ -174,7 +176,7 @@ class PacedWebRTCClient:
 
     def _take_packet(self, packet: RtpAudio, codec: RTCRtpCodecParameters) -> None:
         if self._audio is not None:
-            self._last_media_s = asyncio.get_running_loop().time()
+            self._last_media_us = self._clock.now_us()
             self._audio.take(packet, codec)
 
     async def _on_disconnected(self, _connection: SmallWebRTCConnection) -> None:
@@ -226,12 +228,16 @@ class PacedWebRTCClient:
         return False
 
     async def read_audio_frame(self) -> AsyncGenerator[InputAudioRawFrame, None]:
-        """Yield the caller's sound, packet by packet."""
-        audio = self._audio
+        """Yield the caller's sound, piece by piece."""
+        audio, channels = self._audio, self._channels
         while audio is not None:
             pcm = await audio.read()
             self._note_word()
-            yield InputAudioRawFrame(audio=pcm, sample_rate=self._input_rate_hz, num_channels=self._channels)
+            frame = InputAudioRawFrame(audio=pcm, sample_rate=self._input_rate_hz, num_channels=channels)
+            left_us = self._clock.now_us()
+            # The pipeline has processed the piece when it takes the next one.
+            yield frame
+            audio.pieces.took((self._clock.now_us() - left_us) / 1000, frame.num_frames)
 
     async def read_video_frame(self, video_source: str) -> AsyncGenerator[UserImageRawFrame, None]:
         """Yield pictures of a track, ``pictures_per_s``, converted in a thread, with their arrival.
@@ -286,7 +292,7 @@ class PacedWebRTCClient:
 
     def note_message(self) -> None:
         """Count a message as a sign of life."""
-        self._last_media_s = asyncio.get_running_loop().time()
+        self._last_media_us = self._clock.now_us()
         self._note_word()
 
     def _note_word(self) -> None:
@@ -296,15 +302,15 @@ class PacedWebRTCClient:
 
     def quiet_ms(self) -> int:
         """Return milliseconds since the peer's last audio, message or ping; 0 before the call is up."""
-        if self._last_media_s is None:
+        if self._last_media_us is None:
             return 0
-        now_s = asyncio.get_running_loop().time()
+        now_us = self._clock.now_us()
         # Only a change counts, as the wall clock may be set.
         pinged = last_ping_s(self._connection)
         if pinged != self._last_ping:
             self._last_ping = pinged
-            self._last_media_s = now_s
-        return int((now_s - self._last_media_s) * 1000)
+            self._last_media_us = now_us
+        return (now_us - self._last_media_us) // 1000
 
     async def receiver_report(self) -> RTCRemoteInboundRtpStreamStats | None:
         """Return the peer's newest RTCP report about the bot's audio; None before the first."""

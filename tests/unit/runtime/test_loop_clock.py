@@ -26,3 +26,16 @@ def test_time_starts_anywhere_and_goes_forward():
 
     before_us, after_us = virtual_time.run(scenario())
     assert after_us - before_us == 1_500_000
+
+
+def test_a_clock_goes_on_with_the_next_loop_when_its_own_is_closed():
+    clock = LoopClock()
+
+    async def read_us(after_s: float) -> int:
+        await asyncio.sleep(after_s)
+        return clock.now_us()
+
+    first_us = virtual_time.run(read_us(10.0))
+    with asyncio.Runner() as runner:
+        assert runner.run(read_us(0.0)) != first_us
+        assert abs(clock.now_us() - runner.get_loop().time() * 1_000_000) < 1_000_000

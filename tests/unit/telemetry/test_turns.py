@@ -103,6 +103,15 @@ def test_a_soft_last_sound_across_two_packets_is_the_end_of_speech(now: Now):
     assert log.current.marks_us["speech_end"] == 140_000
 
 
+def test_the_end_of_speech_is_found_wherever_the_audio_is_divided(now: Now):
+    log = TurnLog(now_us=now)
+    for number in range(200):
+        now.us = 20_000 * number
+        log.heard((LOUD if number <= 137 else QUIET)[:640])
+    log.user_turn_ended(silence_ms=210, completeness=0.9)
+    assert log.current.marks_us["speech_end"] == 137 * 20_000
+
+
 def test_a_missing_mark_lends_its_time_to_the_next_span():
     marks = {name: index * 10_000 for index, name in enumerate(MARKS)}
     del marks["first_clause"]

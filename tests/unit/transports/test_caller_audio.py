@@ -55,24 +55,33 @@ async def drained(audio: CallerAudio) -> list[bytes]:
     return found
 
 
-async def test_each_packet_is_sound_of_its_length():
-    pieces = await drained(fed(CallerAudio(RATE_HZ, 1), opus(10)))
-    assert [len(piece) for piece in pieces] == [PACKET_BYTES] * 10
+async def test_packets_are_read_in_pieces_that_complete_a_window_of_voice_activity():
+    audio, pieces = CallerAudio(RATE_HZ, 1), list[bytes]()
+    for packet in opus(10):
+        pieces += await drained(fed(audio, [packet]))
+    # Windows end at 32, 64, 96, 128 and 160 ms.
+    assert [len(piece) // PACKET_BYTES for piece in pieces] == [2, 2, 1, 2, 1, 2]
     assert np.abs(pcm16_to_float(pieces[-1])).max() > 0.2
+
+
+async def test_sound_that_waited_is_read_at_once():
+    pieces = await drained(fed(CallerAudio(RATE_HZ, 1), opus(10)))
+    assert [len(piece) // PACKET_BYTES for piece in pieces] == [5, 5]
 
 
 @pytest.mark.parametrize("lost", [1, MOST_CONCEALED_MS // 20])
 async def test_lost_packets_are_concealed_so_that_what_follows_keeps_its_time(lost: int):
     packets = opus(20)
     heard = await drained(fed(CallerAudio(RATE_HZ, 1), packets[:8] + packets[8 + lost :]))
-    assert sum(map(len, heard)) == 20 * PACKET_BYTES
-    assert np.abs(pcm16_to_float(heard[8])).max() > 0.1
+    sound = b"".join(heard)
+    assert len(sound) == 20 * PACKET_BYTES
+    assert np.abs(pcm16_to_float(sound[8 * PACKET_BYTES : 9 * PACKET_BYTES])).max() > 0.1
 
 
 async def test_a_longer_gap_is_left_out():
     packets = opus(20)
     heard = await drained(fed(CallerAudio(RATE_HZ, 1), packets[:4] + packets[5 + MOST_CONCEALED_MS // 20 :]))
-    assert len(heard) == 20 - 1 - MOST_CONCEALED_MS // 20
+    assert len(b"".join(heard)) == (20 - 1 - MOST_CONCEALED_MS // 20) * PACKET_BYTES
 
 
 async def test_a_caller_who_sends_what_cannot_be_decoded_is_heard_after_it():
@@ -81,7 +90,7 @@ async def test_a_caller_who_sends_what_cannot_be_decoded_is_heard_after_it():
     probe = RtpAudio(5, 5 * TICKS, 1, 111, b"")
     audio = fed(CallerAudio(RATE_HZ, 1), [*packets, broken, probe])
     audio.take(RtpAudio(6, 6 * TICKS, 1, 111, packets[3].payload), OPUS)
-    assert len(await drained(audio)) == 5
+    assert len(b"".join(await drained(audio))) == 5 * PACKET_BYTES
 
 
 async def test_the_codec_may_change_during_a_call():
@@ -89,13 +98,13 @@ async def test_the_codec_may_change_during_a_call():
     for number in range(2, 8):
         audio.take(RtpAudio(number, number * 160, 1, 0, bytes((0xA0, 0x20)) * 80), PCMU)
     heard = await drained(audio)
-    assert len(b"".join(heard[2:])) == pytest.approx(6 * PACKET_BYTES, abs=100)
+    assert len(b"".join(heard)) == pytest.approx(8 * PACKET_BYTES, abs=100)
 
 
 async def test_two_channels_for_a_pipeline_that_wants_them():
     assert [len(piece) for piece in await drained(fed(CallerAudio(RATE_HZ, 2), opus(2)))] == [
-        2 * PACKET_BYTES
-    ] * 2
+        4 * PACKET_BYTES
+    ]
 
 
 @pytest.mark.parametrize("frames", [1, 3], ids=["20 ms", "60 ms"])
@@ -115,17 +124,20 @@ async def test_a_process_that_does_not_keep_up_goes_on_with_current_sound(frames
     assert lines == [
         f"DEBUG dropping {MOST_WAITING_MS + 20 * frames} ms of input audio: this process is overloaded\n"
     ]
-    audio.take(RtpAudio(most + 1, (most + 1) * TICKS * frames, 1, 111, payload), OPUS)
-    assert [len(piece) for piece in await drained(audio)] == [PACKET_BYTES * frames]
+    for number in (most + 1, most + 2):
+        audio.take(RtpAudio(number, number * TICKS * frames, 1, 111, payload), OPUS)
+    assert len(b"".join(await drained(audio))) == 2 * PACKET_BYTES * frames
 
 
-async def test_a_reader_waits_for_the_first_packet():
+async def test_a_reader_waits_for_the_first_piece():
     audio = CallerAudio(RATE_HZ, 1)
+    packets = opus(2)
     reading = asyncio.ensure_future(audio.read())
-    await asyncio.sleep(0)
-    assert not reading.done()
-    fed(audio, opus(1))
-    assert len(await reading) == PACKET_BYTES
+    for packet in packets:
+        await asyncio.sleep(0)
+        assert not reading.done()
+        fed(audio, [packet])
+    assert len(await reading) == 2 * PACKET_BYTES
 
 
 async def test_a_lost_packet_before_one_without_sound_is_concealed_with_the_next():
@@ -137,9 +149,9 @@ async def test_a_lost_packet_before_one_without_sound_is_concealed_with_the_next
 
 async def test_a_source_that_takes_over_is_heard_from_its_first_packet():
     audio = fed(CallerAudio(RATE_HZ, 1), opus(8))
-    for packet in opus(3):
+    for packet in opus(4):
         audio.take(RtpAudio(packet.sequence_number, packet.timestamp, 2, 111, packet.payload), OPUS)
-    assert len(await drained(audio)) == 11
+    assert len(b"".join(await drained(audio))) == 12 * PACKET_BYTES
 
 
 class StandingClock:

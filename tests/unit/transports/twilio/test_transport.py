@@ -117,13 +117,13 @@ def test_a_call_that_takes_long_to_begin_loses_nothing_of_its_caller():
         side = TwilioSide(audio_s=0)
         async with call(side) as (_, middle, transport, _told):
             middle.stands_s = 1.5
-            for number in range(150):
+            for number in range(152):
                 side.number += 1
                 side.incoming.put_nowait(audio(side.number, number * 20, bytes([0x10]) * 160))
                 await asyncio.sleep(0.02)
             await asyncio.sleep(0.1)
             pcm = np.frombuffer(b"".join(middle.audio()), "<i2")
-            assert len(pcm) == 150 * 160 and (pcm != 0).all() and transport.input().dropped_ms == 0
+            assert len(pcm) == 152 * 160 and (pcm != 0).all() and transport.input().dropped_ms == 0
 
     virtual_time.run(scenario())
 
@@ -195,9 +195,9 @@ def test_what_waited_for_a_busy_pipeline_is_heard_in_few_pieces():
             await asyncio.sleep(0.1)
             lengths_ms = [len(pcm) // 16 for pcm in middle.audio()]
             assert sum(lengths_ms) == 800 and transport.input().dropped_ms == 0
-            # The tenth took 400 ms; the audio of that time follows in pieces of 100 ms.
-            assert lengths_ms[:11] == [20] * 11
-            assert lengths_ms[11:14] == [100] * 3 and lengths_ms[-5:] == [20] * 5
+            # One took 400 ms; the audio of that time follows in pieces of 100 ms.
+            assert lengths_ms[:7] == [40, 40, 20, 40, 20, 40, 40]
+            assert lengths_ms[7:10] == [100] * 3 and max(lengths_ms[-5:]) == 40
             firsts = np.frombuffer(b"".join(middle.audio()), "<i2")[::160]
             assert firsts.tolist() == [int(decode(bytes([number]), Law.MU)[0]) for number in range(40)]
 
@@ -218,11 +218,13 @@ def test_pieces_are_longer_on_a_busy_server_and_short_again_after_that():
                     await asyncio.sleep(0.02)
                 return [len(pcm) // 16 for pcm in middle.audio()[before:]]
 
-            assert await speak(50, 0.001) == [20] * 50
-            busy = await speak(200, 0.009)
-            assert busy[-20:] == [60] * 20 and transport.input().awaited_packets == 3
-            assert (await speak(300, 0.001))[-50:] == [20] * 50
-            assert sum(len(pcm) for pcm in middle.audio()) == 550 * 320 and not transport.input().dropped_ms
+            # Windows of 32 ms end in these packets of 20 ms.
+            windows_ms = [40, 40, 20, 40, 20]
+            assert await speak(48, 0.001) == windows_ms * 6
+            busy = await speak(192, 0.009)
+            assert busy[-20:] == [60] * 20 and transport.input().pieces.packets == 3
+            assert sorted((await speak(304, 0.001))[-30:]) == sorted(windows_ms * 6)
+            assert sum(len(pcm) for pcm in middle.audio()) == 544 * 320 and not transport.input().dropped_ms
 
     virtual_time.run(scenario())
 
