@@ -35,8 +35,8 @@ SPANS = (
     ("playout_queue", "tts_first_audio", "playout"),
 )
 
-# The caller's audio is measured in pieces of this length, and when a turn ends: fifty short ones a second cost
-# ten times as much.
+# The caller's audio is measured in pieces of this length, and when a turn ends: fifty short ones a second
+# cost ten times as much.
 MEASURED_MS = 500
 
 # Receives the latency of an answer, and how long each part of it took.

@@ -82,16 +82,17 @@ class VoiceActivity(DirectAudio, VADProcessor):
             await judge_audio(self, piece)
 
     def _windows(self, frame: InputAudioRawFrame) -> Iterator[InputAudioRawFrame]:
-        """Yield the audio in pieces of a window at most.
+        """Yield the audio in pieces in each of which one window ends at most.
 
         Pipecat looks at the state after each piece, and a client may send a quarter of a second at once. In
         one such piece a word begins and has nearly ended, so that its beginning would not be seen. And the
         end of a voice would be reported after the beginning of the next word.
         """
-        size = self._analyzer.num_frames_required() * PCM_BYTES_PER_SAMPLE
-        if len(frame.audio) <= size:
+        window = self._analyzer.num_frames_required()
+        if self._heard % window + len(frame.audio) // PCM_BYTES_PER_SAMPLE < 2 * window:
             yield frame
             return
+        size = window * PCM_BYTES_PER_SAMPLE
         for at in range(0, len(frame.audio), size):
             piece = copy(frame)
             piece.audio, piece.metadata = frame.audio[at : at + size], dict(frame.metadata)

@@ -208,12 +208,14 @@ class PhoneStream:
         self._waits: dict[str, asyncio.Future[bool]] = {}
         self._owes_probe = True
         self._came_at_s = self._silent_at_s = 0.0
+        self._silence: asyncio.TimerHandle | None = None
         self._refusals, self._failures = LogThrottle(), LogThrottle(10.0)
 
     async def open(self) -> Started | None:
         """Begin to read; return the beginning of the stream, or None when it did not begin."""
         self._came_at_s = self._now_s()
         self._silent_at_s = self._came_at_s + self.settings.silent_s
+        self._watch_silence()
         self._tasks = [asyncio.create_task(self._read(), name="phone.reader")]
         with suppress(TimeoutError):
             async with asyncio.timeout(self.settings.start_s):
@@ -227,6 +229,8 @@ class PhoneStream:
     async def close(self, reason: str = "") -> None:
         """Close the socket and end both tasks; Twilio goes on with the instructions after the stream."""
         self._over("closed", reason)
+        if self._silence is not None:
+            self._silence.cancel()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -425,7 +429,7 @@ class PhoneStream:
         self._news.clear()
 
     def _now_s(self) -> float:
-        return asyncio.get_running_loop().time()
+        return self._clock.now_us() / _US_PER_S
 
     # Messages from the caller.
 
@@ -434,8 +438,7 @@ class PhoneStream:
         try:
             while not self.gone.is_set():
                 try:
-                    async with asyncio.timeout_at(self._silent_at_s):
-                        message = await self._peer.receive()
+                    message = await self._peer.receive()
                     self._came_at_s = self._now_s()
                     if message is None:
                         self._over("gone", "the socket was closed")
@@ -443,8 +446,6 @@ class PhoneStream:
                     event = await self._protocol.read(message)
                 except ProtocolError as refusal:
                     refused = self._refuse(refusal, refused)
-                except TimeoutError:
-                    self._silent()
                 else:
                     refused = 0
                     if event is not None:
@@ -456,6 +457,15 @@ class PhoneStream:
             # The boundary of one call, which ends; other calls are unaffected.
             log_failure("a phone stream failed", error)
             self._over("error", "the stream failed")
+
+    def _watch_silence(self) -> None:
+        """End the stream at the time at which audio is missing for too long; that time moves with the audio."""
+        if self._now_s() >= self._silent_at_s:
+            self._silent()
+        elif not self.gone.is_set():
+            # One timer for seconds of audio: a deadline for each message is two for every packet.
+            loop = asyncio.get_running_loop()
+            self._silence = loop.call_at(self._silent_at_s, self._watch_silence)
 
     def _silent(self) -> None:
         self._over("silent", f"no audio came for {self.settings.silent_s:g} s")
