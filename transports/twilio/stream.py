@@ -459,7 +459,7 @@ class PhoneStream:
             self._over("error", "the stream failed")
 
     def _watch_silence(self) -> None:
-        """End the stream at the time at which audio is missing for too long; that time moves with the audio."""
+        """End the stream when audio has been missing for too long; each piece of audio moves that time."""
         if self._now_s() >= self._silent_at_s:
             self._silent()
         elif not self.gone.is_set():
