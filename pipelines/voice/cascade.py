@@ -10,7 +10,6 @@ transport of a session, which exists before and after it.
         -> (heard) -> bot turns
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +30,7 @@ from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import dialogue_of
 from parley.pipelines.stages.hold import CallHold
+from parley.pipelines.stages.models import models_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
@@ -49,6 +49,7 @@ from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.dialogue.filler_processor import FillerProcessor, Say
+from parley.processors.dialogue.rtvi import ShowPicture
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.perception.caller_camera import CallerCamera
@@ -96,10 +97,7 @@ async def _build(
     privacy: CallPrivacy,
     tools: DurableTools,
 ) -> tuple[PipelineWorker, Background]:
-    """Return the pipeline of one call, and its tasks.
-
-    Loads no model; a cloud service builds its parts in a thread.
-    """
+    """Return the pipeline of one call, and its tasks."""
     context = LLMContext()
     front = await open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
@@ -138,14 +136,9 @@ async def _build(
         tail=[HeardAssistantAggregator(context, cascade.user)],
         unseen=cascade.unseen,
     )
-    shown = (
-        None
-        if camera is None
-        else ShownPictures(engines.answering.pictures, call.conversation, camera, call.events)
-    )
     worker = build(
         *(engines, transport, call, stages),
-        show=None if shown is None else shown.take,
+        show=_show(engines, call, camera),
         greets=not screening.is_on,
         asks_again=True,
     )
@@ -153,6 +146,13 @@ async def _build(
     hold.listen(worker)
     screening.begin()
     return worker, [*sight.background, specialists.run, *hold.background, *cascade.background]
+
+
+def _show(engines: Engines, call: Call, camera: CallerCamera | None) -> ShowPicture | None:
+    """Return what takes a picture that the caller shows; None where no model sees it."""
+    if camera is None:
+        return None
+    return ShownPictures(engines.answering.pictures, call.conversation, camera, call.events).take
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,7 +214,7 @@ async def cascade_stages(
     ``sees`` is true where pictures have an effect in the call; ``hold`` is None where the caller of the call
     cannot put it on hold.
     """
-    stt, thinking, tts = await _models_of(engines, call, context, privacy, tools)
+    models = await models_of(engines, call, context, privacy, tools, passes_audio=False)
     TurnLogWriter(call.live.turns, call.events)
     VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
     call.events.subscribe(AnswerHeard, engines.answers.publish)
@@ -227,7 +227,7 @@ async def cascade_stages(
         words_of_turn=privacy.words_of_turn,
     )
     dialogue = dialogue_of(
-        *(engines, call, context, perception, thinking, tts),
+        *(engines, call, context, perception, models.thinking, models.tts),
         say=thought.push_frame,
         screening=screening,
         desk=desk,
@@ -238,18 +238,18 @@ async def cascade_stages(
     tasks = [*privacy.background, *backchannels(engines, call, play), *screening.background]
     return CascadeStages(
         vad=turns.vad,
-        perception=[stt, AudioStop(), *privacy.stage, perception, *screening.detector],
+        perception=[models.stt, AudioStop(), *privacy.stage, perception, *screening.detector],
         user=turns.user,
         dialogue=[
             dialogue.waits,
             dialogue.gate,
             *screening.hold,
             *([] if hold is None else hold.dialogue),
-            *dialogue.speculation.around(thinking),
+            *dialogue.speculation.around(models.thinking),
             EpochGuard(call.conversation),
         ],
-        speech=[thought, tts, *screening.gate],
-        unseen=[*privacy.unseen(stt), dialogue.speculation.head, *thinking],
+        speech=[thought, models.tts, *screening.gate],
+        unseen=[*privacy.unseen(models.stt), dialogue.speculation.head, *models.thinking],
         background=[*tasks, desk.run, desk.speak, desk.steps.run],
         connect=partial(_connect, engines, call, desk, turns.user, dialogue.waits),
         overhear=turns.overhear,
@@ -258,32 +258,6 @@ async def cascade_stages(
 
 def _never() -> bool:
     return False
-
-
-async def _models_of(
-    engines: Engines, call: Call, context: LLMContext, privacy: CallPrivacy, tools: DurableTools
-) -> tuple[FrameProcessor, list[FrameProcessor], FrameProcessor]:
-    """Return the recogniser, the language model and the voice of a call."""
-    events = call.events
-    return await asyncio.gather(
-        engines.build_stt(
-            audio_passthrough=False,
-            events=events,
-            recorded=call.recorded_words,
-            as_kept=privacy.utterance,
-        ),
-        engines.answering.build(
-            tools=tools,
-            context=context,
-            rules=call.rules,
-            conversation=call.conversation,
-            events=events,
-            reveal=privacy.reveal,
-            requested=lambda: call.client.requested(),
-            prompt=call.choices.prompt(engines.deployment.bot.system_prompt),
-        ),
-        engines.build_tts(events, call.choices.voice),
-    )
 
 
 def _connect(
