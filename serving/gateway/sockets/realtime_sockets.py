@@ -31,6 +31,7 @@ from typing import Literal
 from fastapi import APIRouter, HTTPException, WebSocket
 from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketState
 
 from parley.core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
@@ -157,6 +158,10 @@ class RealtimeSockets:
 
     async def realtime(self, websocket: WebSocket) -> None:
         """Serve OpenAI's realtime protocol (``model``), MiniCPM-o's (``mode``) or Unmute's (subprotocol)."""
+        if "call_id" in websocket.query_params:
+            # OpenAI's sideband: a second connection of a call over WebRTC.
+            await deny(websocket, PeerError("call_id: the events of a call go over its data channel alone"))
+            return
         kind = websocket.query_params.get("mode")
         if kind is not None and "model" not in websocket.query_params:
             await self.serve(
@@ -185,7 +190,7 @@ class RealtimeSockets:
                 is_transcription=_is_transcription(websocket),
             ),
             app="openai_realtime",
-            mode=_mode_of(model),
+            mode=mode_of(model),
         )
 
     async def _recognise(self, websocket: WebSocket) -> None:
@@ -303,19 +308,19 @@ class RealtimeSockets:
     @asynccontextmanager
     async def admitted(
         self,
-        websocket: WebSocket,
+        connection: HTTPConnection,
         body: Mapping[str, object],
         *,
         app: AppId,
         uses_recogniser: bool,
         may_wait: bool = False,
     ) -> AsyncIterator[AdmittedClient]:
-        """Admit a handshake of any surface; the single place of that decision.
+        """Admit a handshake of any surface of sockets, or an offer; the single place of that decision.
 
         Its conversation begins in the block: one that is refused there is no session of its client.
 
         Args:
-            websocket: not accepted yet.
+            connection: request, or a socket that is not accepted yet.
             body: request of the client: ``mode``, ``session``.
             app: switch of the surface.
             uses_recogniser: true when the call would use the recogniser.
@@ -328,16 +333,16 @@ class RealtimeSockets:
             HTTPException, AgentError: it is refused; see ``deny``.
         """
         identity = await self._check(
-            websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
+            connection, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
         )
         counted = None if "session" in body else self._usage.take_session(identity)
         with unless_refused(counted):
             # Last, so that a token is used up only by a conversation that begins.
-            yield await self._access.admit(websocket, app)
+            yield await self._access.admit(connection, app)
 
     async def _check(
         self,
-        websocket: WebSocket,
+        connection: HTTPConnection,
         body: Mapping[str, object],
         *,
         app: AppId,
@@ -345,10 +350,10 @@ class RealtimeSockets:
         may_wait: bool = False,
     ) -> ClientIdentity:
         """Check a handshake as ``admit`` does; nothing is used up by it."""
-        check_origin(websocket, allowed=self._settings.allowed_origins)
+        check_origin(connection, allowed=self._settings.allowed_origins)
         self._apps.check(app)
         self._calls.check_room(uses_recogniser=uses_recogniser, may_wait=may_wait)
-        identity = await self._access.check(websocket, app)
+        identity = await self._access.check(connection, app)
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=may_wait)
         await self._check_body(body, identity)
         return identity
@@ -360,7 +365,7 @@ def subprotocols_of(websocket: WebSocket) -> list[str]:
     return [name for name in offered if not name.startswith(TOKENS)]
 
 
-def _mode_of(model: str) -> str | None:
+def mode_of(model: str) -> str | None:
     """Return the mode that a model's name selects; None for any other name: the deployment decides."""
     return {"parley-cascade": "cascade", "parley-duplex": "duplex"}.get(model)
 
