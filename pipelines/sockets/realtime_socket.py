@@ -43,6 +43,7 @@ from parley.core.call_events import (
 )
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
+from parley.core.timeline import HeardReply
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
@@ -485,12 +486,7 @@ async def run_socket_session(
         await _until_configured(session)
 
     def on_reply_finished(event: ReplyFinished) -> None:
-        if event.heard.is_known:
-            transport.end_reply(event.heard.reply_id, was_cut=event.heard.truncated)
-        if connection is not None and event.heard.truncated and event.heard.mark.audio_ms:
-            # Of a track the server knows what was played; any other client reports it.
-            heard = event.heard
-            transport.report(Trimmed(heard.reply_id, heard.mark.audio_ms, heard.text))
+        _end_reply(transport, event.heard, has_tracks=connection is not None)
 
     def on_passages_cited(event: PassagesCited) -> None:
         transport.report(ReplyCites(event.reply_id, event.passages))
@@ -519,6 +515,15 @@ async def run_socket_session(
         elif ends and ends[-1].reason not in QUIET_ENDS:
             # An end for silence is an ordinary one for a client.
             session.over(ends[-1].reason, ends[-1].message)
+
+
+def _end_reply(transport: SocketTransport, heard: HeardReply, *, has_tracks: bool) -> None:
+    """Report the end of a reply by the playout record."""
+    if heard.is_known:
+        transport.end_reply(heard.reply_id, was_cut=heard.truncated)
+    if has_tracks and heard.truncated and heard.mark.audio_ms:
+        # Of a track the server knows what was played; any other client reports it.
+        transport.report(Trimmed(heard.reply_id, heard.mark.audio_ms, heard.text))
 
 
 def _live_call(

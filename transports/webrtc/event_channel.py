@@ -115,7 +115,11 @@ class EventChannel:
         if channel is not None:
             if channel.readyState != "open":
                 return False
-            channel.send(text)
+            try:
+                channel.send(text)
+            except ValueError as error:
+                # Such as an item of the client with what was added to it. The call goes on without it.
+                logger.warning(f"an event is left out, which is too long for its client: {error}")
         return True
 
     async def close(self, code: int, reason: str) -> None:

@@ -111,6 +111,8 @@ async def test_hanging_up_closes_the_channel_after_the_last_event():
         assert await connection.events.connected()
         closed = asyncio.Event()
         caller.channel.on("close", closed.set)
+        # More than the client's description of the connection says that it takes.
+        assert await connection.events.send("x" * 300_000)
         await connection.events.send(json.dumps({"type": "error", "text": "x" * 100_000}))
         await connection.disconnect()
         async with asyncio.timeout(5):
