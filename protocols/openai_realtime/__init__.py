@@ -32,6 +32,7 @@ from parley.protocols.client_protocol import (
     Happening,
     Message,
     ProtocolError,
+    json_text,
 )
 from parley.protocols.openai_realtime.client_events import Reader
 from parley.protocols.openai_realtime.server_events import ServerEventWriter
@@ -106,6 +107,10 @@ class OpenAIRealtime:
         """Return whether a reply is to be heard, and not only read."""
         item = self._state.items.of_reply(reply_id)
         return (self._state.settings.modality if item is None else item.modality) == "audio"
+
+    def created(self) -> str:
+        """Return the event about the session as it is, for a further connection of its call."""
+        return json_text(self._state.created())
 
     def read(self, text: str, at_ms: int) -> Iterator[Action]:
         """Return the actions of an event (``ClientProtocol.read``)."""

@@ -265,6 +265,10 @@ class RealtimeState:
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
         self.session_id = session_id
+        return self.created()
+
+    def created(self) -> Message:
+        """Return the event about the beginning of the session, with its present settings."""
         return event("session.created", session=self.shown_session())
 
     def update(self, settings: Settings) -> Message:

@@ -105,6 +105,7 @@ from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.serving.gateway.vault_api import vault_api
 from parley.serving.gateway.webrtc.first_media import FirstWord
+from parley.serving.gateway.webrtc.held_calls import HeldRealtimeCalls
 from parley.serving.gateway.webrtc.realtime_calls import APP as REALTIME_APP
 from parley.serving.gateway.webrtc.realtime_calls import CLIENT_HEADERS, RealtimeCalls
 from parley.serving.gateway.webrtc.routes import (
@@ -391,6 +392,7 @@ def create_app(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )
     app.include_router(routes.router())
+    held = HeldRealtimeCalls()
     sockets = RealtimeSockets(
         settings,
         calls=calls,
@@ -398,6 +400,7 @@ def create_app(
         usage=usage,
         access=access,
         apps=operations.apps,
+        held=held,
         default_mode=default_mode,
     )
     models = model_names(modes)
@@ -410,6 +413,7 @@ def create_app(
                 calls=calls,
                 access=access,
                 admitted=partial(sockets.admitted, app=REALTIME_APP),
+                held=held,
                 default_mode=default_mode,
             ).router()
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import pytest_asyncio
 from openai import AsyncOpenAI
+from websockets.exceptions import ConnectionClosed
 
 from tests.peers.event_caller import PATH, EventCaller, called
 from tests.peers.llm_script import Turn
@@ -118,3 +119,33 @@ async def test_the_official_client_sends_the_offer_of_a_page_with_a_session_in_t
             await until_state(caller.connection, "closed", within_s=10)
         finally:
             await caller.hang_up()
+
+
+async def test_an_application_s_server_runs_the_tool_of_a_call_that_its_page_holds(server: RunningServer):
+    async with (
+        called(server.url) as caller,
+        AsyncOpenAI(api_key="unused", base_url=f"{server.url}/v1", max_retries=0) as openai,
+        openai.realtime.connect(call_id=caller.call_id) as sideband,
+    ):
+        created = await sideband.recv()
+        assert created.type == "session.created"
+        assert created.session.id == caller.last("session.created")["session"]["id"]  # type: ignore[union-attr]
+        await sideband.session.update(session={"type": "realtime", "tools": [WEATHER]})  # type: ignore[arg-type,list-item]
+        await caller.until(lambda: caller.of_type("session.updated"))
+        caller.microphone.say(say("What are your opening hours?"))
+        async with asyncio.timeout(60):
+            async for event in sideband:
+                if event.type == "response.function_call_arguments.done":
+                    output = {"type": "function_call_output", "call_id": event.call_id, "output": "sunny"}
+                    await sideband.conversation.item.create(item=output)  # type: ignore[arg-type]
+                    await sideband.response.create()
+                elif event.type == "output_audio_buffer.started":
+                    break
+        await caller.until(lambda: "sunny" in str(caller.of_type("response.output_audio_transcript.delta")))
+        await sideband.response.cancel()
+        await caller.until(lambda: caller.of_type("output_audio_buffer.cleared"))
+        await caller.hang_up()
+        with pytest.raises(ConnectionClosed):
+            async with asyncio.timeout(20):
+                while True:
+                    await sideband.recv()

@@ -2,8 +2,9 @@
 
 Input: texts that the channel's guard has let pass, in order; the first of them may come from elsewhere, such
 as the request that began the call. Output: texts on the channel that the client has opened, which wait while
-``MOST_BUFFERED_BYTES`` are on their way. Decides when the client is present: its connection is up. A client
-without a data channel is served too; what it would have been sent is dropped after ``OPEN_S``.
+``MOST_BUFFERED_BYTES`` are on their way. Further connections of the call see what is sent (``follow``), and
+their texts are read as the client's (``put``). Decides when the client is present: its connection is up. A
+client without a data channel is served too; what it would have been sent is dropped after ``OPEN_S``.
 
 Slow client: ``send`` waits, and its caller has the deadline. Too much at once: over ``MOST_WAITING`` texts
 that were not read, further ones are refused. Gone: the channel or the connection is closed, and ``receive``
@@ -14,6 +15,7 @@ Owns no task.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -27,6 +29,8 @@ from parley.transports.webrtc.connection_state import OVER
 # Name of the channel in OpenAI's protocol. A client that names it otherwise is served by its first one.
 LABEL = "oai-events"
 MOST_WAITING = 512
+# A further connection leaves room for the client itself.
+MOST_PUT = MOST_WAITING // 2
 MOST_BUFFERED_BYTES = 262_144
 # A channel is open one round trip after the connection.
 OPEN_S = 5.0
@@ -48,6 +52,9 @@ class EventChannel:
         self._pc = connection.pc
         self._channel: RTCDataChannel | None = None
         self._came: deque[str | ProtocolError] = deque()
+        # Set when ``receive`` has taken one; further connections of the call.
+        self._taken = asyncio.Event()
+        self._following: list[Callable[[str], None]] = []
         # Set when something has changed that ``receive``, ``connected`` or ``send`` may wait for.
         self._news, self._room, self._is_open = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._up, self._ended = asyncio.Event(), asyncio.Event()
@@ -68,6 +75,25 @@ class EventChannel:
         elif len(self._came) == MOST_WAITING:
             self._came.append(ProtocolError("too many events at once", code="rate_limited"))
         self._news.set()
+
+    async def put(self, text: str) -> None:
+        """Take a text of a further connection as one of the client's; waits while many wait."""
+        while len(self._came) >= MOST_PUT and not self._is_gone:
+            self._taken.clear()
+            await self._taken.wait()
+        self.take(text)
+
+    def follow(self, take: Callable[[str], None]) -> Callable[[], None]:
+        """Report each text to the client from here on, also one that it does not get; return how to end that.
+
+        ``take`` may not block or raise.
+        """
+        self._following.append(take)
+        return lambda: self._following.remove(take)
+
+    async def ended(self) -> None:
+        """Return when the channel or the connection is closed."""
+        await self._ended.wait()
 
     def refuse(self, refusal: ProtocolError) -> None:
         """Have ``receive`` raise the refusal of a message that the guard has dropped."""
@@ -96,12 +122,15 @@ class EventChannel:
             self._news.clear()
             await self._news.wait()
         came = self._came.popleft()
+        self._taken.set()
         if isinstance(came, ProtocolError):
             raise came
         return came
 
     async def send(self, text: str) -> bool:
         """Send a text; return whether the client is still there."""
+        for take in self._following:
+            take(text)
         if not self._is_open.is_set() and not self._has_none:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._open_s):
@@ -166,7 +195,7 @@ class EventChannel:
 
     def _end(self) -> None:
         self._is_gone, self._channel = True, None
-        for event in (self._news, self._room, self._is_open, self._up, self._ended):
+        for event in (self._news, self._room, self._is_open, self._up, self._ended, self._taken):
             event.set()
 
 

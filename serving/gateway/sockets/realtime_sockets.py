@@ -16,7 +16,7 @@ full; any other is refused.
 ``/ws/half_duplex_omni/{name}`` the same with pictures.
 ``/v1/realtime`` serves three protocols: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
 Unmute's for the subprotocol ``realtime`` alone. Where none of these is given, the client's first message
-decides between the first two (``first_message``).
+decides between the first two (``first_message``). With ``?call_id=`` a socket follows a call over WebRTC.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketState
 
 from parley.core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
-from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.grants import ANONYMOUS, ClientIdentity, KeyScope
 from parley.models.tools.arguments import schema_faults
 from parley.protocols.client_name import check_name
 from parley.protocols.client_protocol import ClientProtocol
@@ -57,6 +57,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.eval_socket import close_socket
 from parley.serving.gateway.sockets.first_message import FirstMessage, is_minicpm
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
+from parley.serving.gateway.webrtc.held_calls import MOST_FOLLOWING, HeldRealtimeCalls
 
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
@@ -102,6 +103,7 @@ class RealtimeSockets:
         usage: limits what each client may begin; a call that names no session begins one.
         access: checks that a client may begin a call.
         apps: switches of the surfaces.
+        held: calls over WebRTC, for further connections to them.
         default_mode: of clients that request none.
     """
 
@@ -114,6 +116,7 @@ class RealtimeSockets:
         usage: UsageLimits,
         access: Access,
         apps: Apps,
+        held: HeldRealtimeCalls,
         default_mode: str,
     ) -> None:
         self._settings = settings
@@ -122,6 +125,7 @@ class RealtimeSockets:
         self._usage = usage
         self._access = access
         self._apps = apps
+        self._held = held
         self._default_mode = default_mode
 
     def router(self) -> APIRouter:
@@ -158,9 +162,8 @@ class RealtimeSockets:
 
     async def realtime(self, websocket: WebSocket) -> None:
         """Serve OpenAI's realtime protocol (``model``), MiniCPM-o's (``mode``) or Unmute's (subprotocol)."""
-        if "call_id" in websocket.query_params:
-            # OpenAI's sideband: a second connection of a call over WebRTC.
-            await deny(websocket, PeerError("call_id: the events of a call go over its data channel alone"))
+        if (call_id := websocket.query_params.get("call_id")) is not None:
+            await self._follow(websocket, call_id)
             return
         kind = websocket.query_params.get("mode")
         if kind is not None and "model" not in websocket.query_params:
@@ -192,6 +195,22 @@ class RealtimeSockets:
             app="openai_realtime",
             mode=mode_of(model),
         )
+
+    async def _follow(self, websocket: WebSocket, call_id: str) -> None:
+        """Serve a further connection to a call over WebRTC: OpenAI's sideband."""
+        try:
+            check_origin(websocket, allowed=self._settings.allowed_origins)
+            self._apps.check("openai_realtime")
+            identity = await self._access.identify(websocket, KeyScope.TALK)
+            self._access.check_surface(identity, "openai_realtime")
+            held = self._held.find(call_id, identity, is_open=self._access.is_open)
+            if held.following >= MOST_FOLLOWING:
+                raise HTTPException(429, f"{MOST_FOLLOWING} connections follow this call")
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        await self._accept(websocket)
+        await held.follow(websocket)
 
     async def _recognise(self, websocket: WebSocket) -> None:
         """Serve a client whose address does not tell its protocol, by its first message.

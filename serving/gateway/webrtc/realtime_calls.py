@@ -15,9 +15,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from fastapi import APIRouter, HTTPException, Request, Response
+from fastapi import APIRouter, Request, Response
 from pipecat.runner.types import RunnerArguments
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from starlette.datastructures import UploadFile
@@ -36,6 +36,12 @@ from parley.serving.gateway.http.requests import check_connected, check_origin
 from parley.serving.gateway.limits import Slot
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.realtime_sockets import MOST_MODEL_CHARS, mode_of
+from parley.serving.gateway.webrtc.held_calls import (
+    EventsConnection,
+    EventsOfCall,
+    HeldCall,
+    HeldRealtimeCalls,
+)
 from parley.serving.gateway.webrtc.routes import OFFERING, Door, Offering
 
 PATH = "/v1/realtime/calls"
@@ -118,14 +124,6 @@ class _Call:
     silent: Slot
 
 
-@dataclass(frozen=True, slots=True)
-class _Held:
-    """Call that is on, and who may end it."""
-
-    connection: SmallWebRTCConnection
-    owner: str | None
-
-
 class RealtimeCalls:
     """Routes of the calls, and the calls that are on.
 
@@ -135,6 +133,7 @@ class RealtimeCalls:
         calls: starts conversations.
         access: checks that a client may begin a call, or end its own.
         admitted: admits a client to the protocol's surface (``RealtimeSockets.admitted``).
+        held: calls that are on.
         default_mode: of clients that request none.
     """
 
@@ -146,6 +145,7 @@ class RealtimeCalls:
         calls: CallTasks,
         access: Access,
         admitted: Admitted,
+        held: HeldRealtimeCalls,
         default_mode: str,
     ) -> None:
         self._settings = settings
@@ -153,6 +153,7 @@ class RealtimeCalls:
         self._calls = calls
         self._access = access
         self._admitted = admitted
+        self._held = held
         self._default_mode = default_mode
         # As many as of calls of pages: offers count whatever their result.
         self._requests = RequestRate(
@@ -161,7 +162,6 @@ class RealtimeCalls:
             key_per_minute=2 * settings.clients.key_sessions_per_minute,
             full="over {limit} offers a minute from this address, try again later",
         )
-        self._held: dict[str, _Held] = {}
 
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""
@@ -201,9 +201,10 @@ class RealtimeCalls:
         return Response(answer["sdp"], status_code=201, media_type=SDP, headers=headers)
 
     async def _begin(self, call: _Call, connection: SmallWebRTCConnection, body: dict[str, object]) -> None:
+        protocol = call.offer.protocol()
         arguments = RealtimeCallArguments(
             connection=connection,
-            protocol=call.offer.protocol(),
+            protocol=protocol,
             mode=call.mode,
             body=body,
             identity=call.identity,
@@ -217,23 +218,24 @@ class RealtimeCalls:
             says_goodbye=True,
             identity=call.identity,
             uses_recogniser=call.uses_recogniser,
-            transport=arguments.protocol.name,
+            transport=protocol.name,
             silent=call.silent,
         )
-        self._held[call.call_id] = _Held(connection, call.identity.session_owner)
-        task.add_done_callback(lambda _task: self._held.pop(call.call_id, None))
+        held = HeldCall(connection, _events_of(connection), protocol, call.identity.session_owner)
+        self._held.add(call.call_id, held, task)
 
     async def hang_up(self, call_id: str, request: Request) -> Response:
         """End a call of the client, as if it had hung up."""
         check_origin(request, allowed=self._settings.allowed_origins)
         identity = await self._access.identify(request, KeyScope.TALK)
-        held = self._held.get(call_id)
-        may_end = identity.is_operator or self._access.is_open
-        if held is None or not (may_end or identity.owns(held.owner)):
-            # A call of another client is none for this one.
-            raise HTTPException(404, "there is no such call")
+        held = self._held.find(call_id, identity, is_open=self._access.is_open)
         await self._door.hang_up(held.connection)
         return Response(status_code=200)
+
+
+def _events_of(connection: SmallWebRTCConnection) -> EventsOfCall:
+    """Return the events of a connection that was opened for them (``Door.offer_json``)."""
+    return cast(EventsConnection, connection).events
 
 
 def _offered(sdp: str) -> dict[str, object]:

@@ -39,6 +39,8 @@ def test_the_examples_arguments_are_those_of_the_clients():
         keywords(EXAMPLES["openai"], "connect")
         <= inspect.signature(AsyncOpenAI(api_key="x").realtime.connect).parameters.keys()
     )
+    connect = inspect.signature(AsyncOpenAI(api_key="x").realtime.connect).parameters.keys()
+    assert keywords(EXAMPLES["sideband"], "realtime.connect") <= connect
     create = inspect.signature(AsyncOpenAI(api_key="x").realtime.calls.create).parameters.keys()
     assert keywords(EXAMPLES["webrtc"], "calls.create") <= create
     settings = inspect.signature(OpenAIRealtimeLLMService.Settings).parameters.keys()

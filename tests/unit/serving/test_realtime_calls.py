@@ -2,21 +2,30 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI, WebSocket
+from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
 
+from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.serving.gateway.admin.apps import Apps
 from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.webrtc.held_calls import MOST_FOLLOWING, MOST_UNSENT_BYTES, HeldCall
 from parley.serving.gateway.webrtc.realtime_calls import RealtimeCallArguments
+from parley.transports.webrtc.event_channel import EventChannel
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.event_caller import PATH, SDP, EventCaller
 from tests.peers.webrtc_caller import until_state
+from tests.served_app import served_app
 
 KEY, OTHER = "k" * 32, "o" * 32
 
@@ -27,15 +36,19 @@ class Gateway:
     Attributes:
         app: the application.
         begun: arguments of the conversations.
+        read: texts that they have read.
     """
 
     def __init__(self, operations: Operations | None = None, **settings: Any) -> None:
         self.begun: list[RealtimeCallArguments] = []
+        self.read: list[str] = []
+        self._news = asyncio.Event()
 
         async def converse(arguments: Any) -> None:
             self.begun.append(arguments)
-            while await arguments.connection.events.receive() is not None:
-                pass
+            while (text := await arguments.connection.events.receive()) is not None:
+                self.read.append(text)
+                self._news.set()
 
         self.app = create_app(
             ServerTuning(**{"drain_s": 0, "hang_up_s": 0.5, **settings}),
@@ -49,6 +62,12 @@ class Gateway:
     @property
     def active(self) -> int:
         return int(self.app.state.calls.active)
+
+    async def until_read(self, text: str) -> None:
+        async with asyncio.timeout(5):
+            while text not in self.read:
+                self._news.clear()
+                await self._news.wait()
 
     async def until_over(self) -> None:
         async with asyncio.timeout(5):
@@ -239,3 +258,89 @@ async def test_an_unknown_mode_or_session_begins_no_call(caller: EventCaller):
         assert (await caller.call(client, query="session=nosuchsession")).status_code == 400
         assert (await caller.call(client, query="pipeline=nosuch")).status_code == 400
         assert gateway.active == gateway.app.state.door.open_calls == 0
+
+
+# Further connections to a call.
+
+
+@asynccontextmanager
+async def followed(gateway: Gateway, caller: EventCaller) -> AsyncIterator[str]:
+    """Hold a call of a served application; yield the address of a further connection to it."""
+    async with served_app(gateway.app, ServerTuning(stop_requests_s=0)) as here:
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{here.port}", timeout=10) as client:
+            headers = bearer(await secret(client)) if os.environ.get("PARLEY_CALL_KEYS") else {}
+            sdp = (await caller.offer())["sdp"]
+            await caller.take(await client.post(PATH, content=sdp, headers={**SDP, **headers}))
+            await until_state(caller.connection, "connected")
+            yield f"ws://127.0.0.1:{here.port}/v1/realtime?call_id={caller.call_id}"
+            await client.post(f"{PATH}/{caller.call_id}/hangup", headers=headers and bearer(KEY))
+
+
+async def test_a_further_connection_sees_the_events_and_its_own_are_the_client_s(caller: EventCaller):
+    gateway = Gateway()
+    async with followed(gateway, caller) as address:
+        events = gateway.begun[0].connection.events  # type: ignore[attr-defined]
+        async with connect(address) as one, connect(address) as other:
+            for socket in (one, other):
+                assert json.loads(await socket.recv())["type"] == "session.created"
+            await events.send('{"type": "response.created"}')
+            assert await one.recv() == await other.recv() == '{"type": "response.created"}'
+            await caller.until(lambda: caller.types() == ["response.created"])
+            await one.send('{"type": "response.cancel"}')
+            await gateway.until_read('{"type": "response.cancel"}')
+            # It leaves, and the call goes on.
+            await one.close()
+            await events.send('{"type": "last"}')
+            await caller.until(lambda: caller.types()[-1] == "last")
+            assert await other.recv() == '{"type": "last"}'
+            await caller.hang_up()
+            with pytest.raises(ConnectionClosedOK):
+                await other.recv()
+
+
+async def test_a_further_connection_is_for_the_client_of_the_call(keys: None, caller: EventCaller):
+    gateway = Gateway()
+    async with followed(gateway, caller) as address:
+        for headers, status in (({}, 401), (bearer(OTHER), 404), (bearer("w" * 32), 401)):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(address, additional_headers=headers)
+            assert refused.value.response.status_code == status
+        elsewhere = {**bearer(KEY), "origin": "https://evil.example"}
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(address, additional_headers=elsewhere)
+        assert refused.value.response.status_code == 403
+        async with AsyncExitStack() as stack:
+            for _ in range(MOST_FOLLOWING):
+                await stack.enter_async_context(connect(address, additional_headers=bearer(KEY)))
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(address, additional_headers=bearer(KEY))
+            assert refused.value.response.status_code == 429
+        with pytest.raises(InvalidStatus) as refused:
+            await connect(f"{address}0", additional_headers=bearer(KEY))
+        assert refused.value.response.status_code == 404
+
+
+async def test_a_further_connection_that_does_not_read_is_closed():
+    connection, app = SmallWebRTCConnection(), FastAPI()
+    # A client without a data channel: what it would have been sent is dropped.
+    events = EventChannel(connection, open_s=0.001)
+    held = HeldCall(connection, events, OpenAIRealtime("m", has_tracks=True), None)
+
+    async def follow(websocket: WebSocket) -> None:
+        await websocket.accept()
+        await held.follow(websocket)
+
+    app.get("/health")(lambda: {})
+    app.add_api_websocket_route("/", follow)
+    async with served_app(app, ServerTuning(stop_requests_s=0)) as here:
+        async with connect(f"ws://127.0.0.1:{here.port}/") as socket:
+            await socket.recv()
+            # The loop does nothing else in between.
+            for _ in range(MOST_UNSENT_BYTES // 100_000 + 10):
+                await events.send("x" * 100_000)
+            with pytest.raises(ConnectionClosed):
+                while True:
+                    await socket.recv()
+            assert socket.close_code == 1013
+    assert held.following == 0
+    await connection.disconnect()
