@@ -86,7 +86,6 @@ from parley.protocols.client_protocol import (
 )
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
-from parley.transports.request import ReportsQuiet
 from parley.transports.unit_input import UnitEntry
 from parley.transports.webrtc.event_channel import EventConnection
 from parley.transports.webrtc.event_transport import EventTransport
@@ -437,13 +436,7 @@ async def run_socket_session(
     """
     protocol = session.protocol
     entry = UnitEntry()
-    live = _live_call(
-        engines,
-        conversation,
-        session,
-        connection,
-        lambda: transport.quiet_ms() if isinstance(transport, ReportsQuiet) else 0,
-    )
+    live = _live_call(engines, conversation, session, connection)
     transport = _transport_of(engines, session, live, entry, connection, mode)
     asked = _AskedTools(transport)
     requested = RequestedSettings(lambda: session.requested, live.events)
@@ -527,18 +520,15 @@ def _end_reply(transport: SocketTransport, heard: HeardReply, *, has_tracks: boo
 
 
 def _live_call(
-    engines: Engines,
-    conversation: Conversation,
-    session: SocketCall,
-    connection: EventConnection | None,
-    peer_quiet_ms: Callable[[], int],
+    engines: Engines, conversation: Conversation, session: SocketCall, connection: EventConnection | None
 ) -> LiveCall:
     protocol = session.protocol
     # Units are passed on at their own rate, unchanged; other audio in packets.
     rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
+    if connection is None:
+        return LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
     # A client that plays a track keeps what has come when it is interrupted.
-    settings = PlayoutSettings(flushes=connection is None)
-    return LiveCall(conversation.clock, settings, rate_hz=rate_hz, peer_quiet_ms=peer_quiet_ms)
+    return LiveCall(conversation.clock, rate_hz=rate_hz, peer_quiet_ms=connection.events.quiet_ms)
 
 
 def _transport_of(

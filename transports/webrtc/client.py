@@ -298,12 +298,8 @@ class PacedWebRTCClient:
 
     def note_message(self) -> None:
         """Count a message as a sign of life."""
-        self.note_packet()
-        self._note_word()
-
-    def note_packet(self) -> None:
-        """Count a packet of any kind as a sign of life."""
         self._last_media_s = asyncio.get_running_loop().time()
+        self._note_word()
 
     def _note_word(self) -> None:
         first, self._on_first_word = self._on_first_word, None

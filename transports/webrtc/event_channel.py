@@ -48,6 +48,7 @@ class EventChannel:
 
     def __init__(self, connection: SmallWebRTCConnection, *, open_s: float = OPEN_S) -> None:
         self._open_s = open_s
+        self._last_s: float | None = None
         # Not the connection, which refers to this object.
         self._pc = connection.pc
         self._channel: RTCDataChannel | None = None
@@ -62,6 +63,16 @@ class EventChannel:
         self._pc.on("datachannel", self._on_channel)
         self._pc.on("connectionstatechange", self._on_state)
         connection.add_event_handler("closed", self._on_closed)
+
+    def note_packet(self) -> None:
+        """Note a packet of any kind as a sign of life."""
+        self._last_s = asyncio.get_running_loop().time()
+
+    def quiet_ms(self) -> int:
+        """Return for how many milliseconds nothing came from the client; 0 before the first packet."""
+        if self._last_s is None:
+            return 0
+        return int((asyncio.get_running_loop().time() - self._last_s) * 1000)
 
     @property
     def is_gone(self) -> bool:

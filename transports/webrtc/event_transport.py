@@ -73,18 +73,19 @@ class EventInput(SocketInput):
     async def _read_track(self) -> None:
         transport = self._events_transport
         async for frame in transport.client.read_audio_frame():
+            transport.channel.note_packet()
             transport.session.note_words()
             if transport.protocol.hear(frame.audio, frame.sample_rate):
                 await self.hear(frame)
 
     async def _watch_client(self) -> None:
-        client, seen = self._events_transport.client, -1
+        client, channel, seen = self._events_transport.client, self._events_transport.channel, -1
         while True:
             packets = await client.packets_received()
             if packets != seen:
                 seen = packets
-                client.note_packet()
-            elif client.quiet_ms() > VANISH_MS:
+                channel.note_packet()
+            elif channel.quiet_ms() > VANISH_MS:
                 logger.info(f"{self}: the client has sent nothing for {VANISH_MS} ms, closing")
                 await client.close_peer()
                 return
@@ -133,6 +134,7 @@ class EventTransport(SocketTransport):
 
     Attributes:
         client: media of the client.
+        channel: its data channel.
         events: of the call.
         protocol: of the client.
     """
@@ -147,7 +149,7 @@ class EventTransport(SocketTransport):
         on_packet: Callable[[bytes], None],
         **more: Any,
     ) -> None:
-        self._connection = connection
+        self.channel = connection.events
         self.events = events
         self.protocol = cast(TrackProtocol, session.protocol)
         self.client = PacedWebRTCClient(
@@ -173,11 +175,7 @@ class EventTransport(SocketTransport):
 
     async def is_ready(self) -> bool:
         await self.client.connect()
-        return await self._connection.events.connected()
-
-    def quiet_ms(self) -> int:
-        """Return for how many milliseconds nothing came from the client; 0 before the call is up."""
-        return self.client.quiet_ms()
+        return await self.channel.connected()
 
     def set_gain_db(self, gain_db: float) -> None:
         """Set the gain of the next packet (``SetsGain``)."""
