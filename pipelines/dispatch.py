@@ -32,7 +32,8 @@ from parley.pipelines.phone.relay import hold_relay
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.pipeline import Pipeline
 from parley.pipelines.sockets.chat_sockets import hold_chat
-from parley.pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
+from parley.pipelines.sockets.client_checks import check_of
+from parley.pipelines.sockets.realtime_socket import reason_of, run_socket_session
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.desk_call import run_desk_call
 from parley.pipelines.voice.duplex import run_duplex
@@ -45,6 +46,7 @@ from parley.serving.gateway.settings import MAX_SOCKET_BYTES
 from parley.serving.gateway.sockets.chat_sockets import ChatArguments
 from parley.serving.gateway.sockets.eval_socket import EvalArguments, PipecatSocketArguments
 from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
+from parley.serving.gateway.webrtc.realtime_calls import RealtimeCallArguments
 from parley.serving.gateway.webrtc.routes import BrowserArguments
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
@@ -53,8 +55,9 @@ from parley.session_store.store import SessionStore
 from parley.transports.registry import TRANSPORTS, TransportRow
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S, ReportsQuiet, TransportRequest
 from parley.transports.twilio.stream import PhoneStream
+from parley.transports.webrtc.event_channel import EventConnection
 from parley.transports.websocket.peer import MixedPeer, StarlettePeer
-from parley.transports.websocket.session import SocketCall
+from parley.transports.websocket.session import SocketCall, SocketPeer
 
 # Quiet time after which a browser counts as gone.
 VANISH_MS = 3_500
@@ -93,7 +96,7 @@ async def run_session(
         in_frames=isinstance(runner_args, PipecatSocketArguments),
     ):
         return
-    if isinstance(runner_args, SocketArguments):
+    if isinstance(runner_args, (SocketArguments, RealtimeCallArguments)):
         await converse_by_socket(engines, conversations, runner_args)
         return
     if isinstance(runner_args, ChatArguments):
@@ -211,12 +214,12 @@ async def converse_as_human(
 
 
 async def converse_by_socket(
-    engines: Engines, conversations: Conversations, arguments: SocketArguments
+    engines: Engines, conversations: Conversations, arguments: SocketArguments | RealtimeCallArguments
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
     arguments.protocol.permit(instructions=rules.may_instruct)
-    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
+    peer, connection = _peer_of(arguments)
     session = SocketCall(
         peer,
         arguments.protocol,
@@ -245,7 +248,13 @@ async def converse_by_socket(
         async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
             facts = _facts_of(body)
             await run_socket_session(
-                engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts
+                engines,
+                conversation,
+                session,
+                mode=arguments.mode,
+                rules=rules,
+                facts=facts,
+                connection=connection,
             )
             task = asyncio.current_task()
             # A cancelled pipeline ends without passing the cancellation on.
@@ -258,6 +267,19 @@ async def converse_by_socket(
     finally:
         session.over(reason, message)
         await session.close(reason)
+
+
+def _peer_of(
+    arguments: SocketArguments | RealtimeCallArguments,
+) -> tuple[SocketPeer, EventConnection | None]:
+    """Return the other side of a conversation, and the connection whose tracks carry its sound."""
+    if isinstance(arguments, SocketArguments):
+        return StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES), None
+    connection = arguments.connection
+    assert isinstance(connection, EventConnection)
+    if arguments.first_event:
+        connection.events.take(arguments.first_event)
+    return connection.events, connection
 
 
 async def converse_by_chat(engines: Engines, conversations: Conversations, arguments: ChatArguments) -> None:

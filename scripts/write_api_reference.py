@@ -42,6 +42,8 @@ OWN_BODIES: Mapping[str, type[BaseModel] | str] = {
     "POST /sessions/{session_id}/api/offer": OfferRequest,
     "PATCH /sessions/{session_id}/api/offer": CandidatesRequest,
     "POST /api/sessions/import": "JSON lines of an export",
+    "POST /v1/realtime/calls": "SDP, or a form with `sdp` and `session` "
+    "([openai_realtime.md](openai_realtime.md#calls-over-webrtc))",
     "POST /api/assets/ref_audio": Upload,
 }
 # Documents of the protocols that sockets speak.

@@ -18,7 +18,7 @@ _DONES = {
     "response.output_audio_transcript.done": "audio",
     "response.output_text.done": "text",
 }
-_OTHERS = ("session.created", "session.updated", "error", "output_audio_buffer.cleared")
+_OTHERS = ("session.created", "session.updated", "error")
 
 
 class Order:
@@ -42,6 +42,8 @@ class Order:
         self.items: dict[str, str | None] = {}
         self.done_items: set[str] = set()
         self.last_item: str | None = None
+        # The response whose sound goes out by a track.
+        self.sounding: str | None = None
         # The item of the caller's speech.
         self.speech: str | None = None
         self.stopped: str | None = None
@@ -62,6 +64,8 @@ class Order:
             self._of_item(kind, event)
         elif kind.startswith("input_audio_buffer."):
             self._of_buffer(kind, event)
+        elif kind.startswith("output_audio_buffer."):
+            self._of_output(kind, event.get("response_id"))
         else:
             assert kind in _OTHERS, kind
 
@@ -71,6 +75,7 @@ class Order:
         assert not self.aside
         assert not self.open_items
         assert self.part is None
+        assert self.sounding is None
         assert set(self.items) == self.done_items, set(self.items) - self.done_items
 
     def _of_response(self, kind: str, event: dict[str, Any]) -> None:
@@ -207,3 +212,17 @@ class Order:
             self.spoken.add(event["item_id"])
         else:
             assert kind in ("input_audio_buffer.cleared", "input_audio_buffer.timeout_triggered"), kind
+
+    def _of_output(self, kind: str, response_id: str | None) -> None:
+        if kind == "output_audio_buffer.started":
+            assert self.sounding is None, "two responses at once"
+            assert response_id == self.response and self.part is not None, "sound of no part"
+            self.sounding = response_id
+        elif kind == "output_audio_buffer.stopped":
+            assert response_id == self.sounding and response_id in self.done_responses
+            self.sounding = None
+        else:
+            assert kind == "output_audio_buffer.cleared", kind
+            # An answer to a client whose sound goes by events names no response.
+            assert response_id == self.sounding
+            self.sounding = None

@@ -233,6 +233,15 @@ TRANSPORTS = TransportRegistry(
             arguments=("SocketArguments", "ChatArguments"),
         ),
         TransportRow(
+            name="realtime_webrtc",
+            summary="a page or an app of OpenAI's realtime API over WebRTC",
+            target="",
+            capabilities=Capabilities(video=True, reports_playout=True, cancels_echo=True),
+            settings="sockets",
+            routes=("/v1/realtime/calls",),
+            arguments=("RealtimeCallArguments",),
+        ),
+        TransportRow(
             name="file",
             summary="a WAV as the caller",
             target="",

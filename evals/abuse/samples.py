@@ -16,6 +16,7 @@ PARAMETERS: Mapping[str, str] = {
     "name": "abuse",
     "token": "nosuchtoken",
     "ticket_id": "nosuchticket",
+    "call_id": "rtc_nosuchcall",
     "app_id": "browser",
     "voice_id": "nosuchvoice",
     "mode": "omni",
@@ -26,7 +27,11 @@ PARAMETERS: Mapping[str, str] = {
     "comment_id": "nosuchcomment",
     "file": "styles.css",
 }
-QUERIES: Mapping[str, str] = {"/v1/realtime": "model=parley-cascade"}
+QUERIES: Mapping[str, str] = {
+    "/v1/realtime": "model=parley-cascade",
+    # As with ``OFFER_OF_NOTHING``.
+    "/v1/realtime/calls": "session=nosuchsession",
+}
 SDP = (
     "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n"
     "m=audio 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=rtpmap:96 opus/48000/2\r\na=sendrecv\r\n"
@@ -97,6 +102,8 @@ def body_of(entry: Entry) -> tuple[bytes, str]:
         return "&".join(f"{name}={value.replace('+', '%2B')}" for name, value in FORM.items()).encode(), (
             "application/x-www-form-urlencoded"
         )
+    if entry.path == "/v1/realtime/calls":
+        return SDP.encode(), "application/sdp"
     if entry.path == "/api/sessions/import":
         return b"", "application/x-ndjson"
     return json.dumps(BODIES.get(entry.name, {})).encode(), "application/json"

@@ -38,6 +38,7 @@ PIPECAT_JS = (
     "@pipecat-ai/small-webrtc-transport@1.10.8",
     "@pipecat-ai/websocket-transport@1.7.1",
 )
+AGENTS_JS = ("@openai/agents-realtime@0.20.0", "zod@4.6.7")
 # Names the address of the language model.
 MODEL_VARIABLE = "PARLEY_MODEL_PEER"
 CONSOLE = (
@@ -304,6 +305,31 @@ def pipecat_js_faults(seen: Mapping[str, Any]) -> list[str]:
     return faults + _sound_faults(seen)
 
 
+def agents_page_faults(seen: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with a conversation of OpenAI's agents SDK in a page, over WebRTC."""
+    faults = [f"error: {error}" for error in seen["errors"]]
+    if faults:
+        return faults
+    if seen["called"] != ["Paris"]:
+        faults.append(f"the tool was called with {seen['called']}")
+    if seen["interrupted"] != 1:
+        faults.append(f"the answer was interrupted {seen['interrupted']} times")
+    history = seen["history"]
+    if [role for role, _ in history] != ["user", "assistant", "user", "assistant"]:
+        return [*faults, f"the history is {history}"]
+    if missing_words(QUESTION, history[0][1]):
+        faults.append(f"the question was heard as {history[0][1]}")
+    answer = " ".join(history[1][1])
+    # The page does not report what it has played: the server knows.
+    if "sunny in Paris" not in answer or LONG in answer:
+        faults.append(f"the answer that the caller spoke over is {answer}")
+    if history[3][1] != [PRICE]:
+        faults.append(f"the last answer is {history[3][1]}")
+    if (seen["hung_up"], seen["state"]) != (200, "disconnected"):
+        faults.append(f"the call ended with {seen['hung_up']}, and the client is {seen['state']}")
+    return faults + _sound_faults(seen)
+
+
 def console_faults(seen: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with a conversation in the console of Pipecat's voice UI kit."""
     faults = [f"error: {error}" for error in seen["errors"]]
@@ -343,7 +369,16 @@ PROGRAMS: Mapping[str, Program] = {
             lambda url: f"{_realtime(url)}?model=parley-cascade",
             agents_faults,
             Runtime.NODE,
-            ("@openai/agents-realtime@0.20.0", "zod@4.6.7"),
+            AGENTS_JS,
+            "PARLEY_AGENTS_NODE_PATH",
+        ),
+        Program(
+            "agents_js_webrtc",
+            PAGES / "agents_page.mjs",
+            str,
+            agents_page_faults,
+            Runtime.PAGE,
+            AGENTS_JS,
             "PARLEY_AGENTS_NODE_PATH",
         ),
         Program(

@@ -256,8 +256,7 @@ class Line:
 
         @channel.on("open")
         def on_open() -> None:
-            channel.send(json.dumps(CLIENT_READY))
-            self._ping = asyncio.create_task(self._keep_alive(channel), name="latency.ping")
+            self.greet(channel)
 
         @channel.on("message")
         def on_message(text: str | bytes) -> None:
@@ -269,6 +268,11 @@ class Line:
                 self._connected.set()
 
         await connection.setLocalDescription(await connection.createOffer())
+
+    def greet(self, channel: Any) -> None:
+        """Send the first message on the data channel, and signs of life from then on."""
+        channel.send(json.dumps(CLIENT_READY))
+        self._ping = asyncio.create_task(self._keep_alive(channel), name="latency.ping")
 
     async def dial(self) -> None:
         """Send the offer and return when the media path is up.
@@ -282,7 +286,7 @@ class Line:
         self.offered_us = now_us()
         try:
             async with asyncio.timeout(DIAL_TIMEOUT_S):
-                answer = await self._post({"sdp": offer.sdp, "type": offer.type, **self._wants})
+                answer = await self.post({"sdp": offer.sdp, "type": offer.type, **self._wants})
                 await self._connection.setRemoteDescription(
                     RTCSessionDescription(sdp=str(answer["sdp"]), type=str(answer["type"]))
                 )
@@ -357,7 +361,8 @@ class Line:
             await asyncio.sleep(0.02)
         return False
 
-    async def _post(self, body: dict[str, object]) -> dict[str, Any]:
+    async def post(self, body: dict[str, object]) -> dict[str, Any]:
+        """Send an offer; return the answer."""
         local = None if self._address is None else (self._address, 0)
         try:
             async with (

@@ -3,8 +3,9 @@
 ``python -m evals.soak.callers URL --seconds S`` prints one line of JSON: the number of calls held of each
 kind, the failures, and the latencies of typed answers and phone greetings with their times. ``--calls N``
 places N calls of each kind, one after the other, without the line that is always up. Short calls take turns:
-WebRTC with the cascade and with full duplex, telephone, OpenAI's realtime socket, and a typed turn in a
-session of its own. Each asks one question, receives the answer or part of it, and hangs up.
+WebRTC with the cascade and with full duplex, telephone, OpenAI's realtime protocol over a socket and over
+WebRTC, and a typed turn in a session of its own. Each asks one question, receives the answer or part of it,
+and hangs up.
 """
 
 import argparse
@@ -43,9 +44,26 @@ LONG_PAUSE_S = 20.0
 Call = Callable[[str, Spoken], Awaitable[float | None]]
 
 
-async def webrtc(url: str, spoken: Spoken, *, mode: str) -> None:
+class RealtimeLine(Line):
+    """Call by OpenAI's realtime protocol over WebRTC."""
+
+    def greet(self, channel: Any) -> None:
+        """Send nothing: the session has its defaults."""
+
+    async def post(self, body: dict[str, object]) -> dict[str, Any]:
+        """Send an offer; return the answer."""
+        headers = {"Content-Type": "application/sdp"}
+        async with (
+            aiohttp.ClientSession(self._url) as client,
+            client.post("/v1/realtime/calls", data=body["sdp"], headers=headers) as response,
+        ):
+            if response.status != 201:
+                raise PeerError(f"{self._url}/v1/realtime/calls answered {response.status}")
+            return {"sdp": await response.text(), "type": "answer"}
+
+
+async def webrtc(line: Line, spoken: Spoken) -> None:
     """Ask over WebRTC and hang up while the answer is spoken."""
-    line = Line(url, mode=mode)
     try:
         await line.dial()
         sent = await line.microphone.speak(spoken)
@@ -57,12 +75,17 @@ async def webrtc(url: str, spoken: Spoken, *, mode: str) -> None:
 
 async def cascade(url: str, spoken: Spoken) -> None:
     """Hold a WebRTC call with the cascade."""
-    await webrtc(url, spoken, mode="cascade")
+    await webrtc(Line(url, mode="cascade"), spoken)
 
 
 async def duplex(url: str, spoken: Spoken) -> None:
     """Hold a WebRTC call in full duplex."""
-    await webrtc(url, spoken, mode="duplex")
+    await webrtc(Line(url, mode="duplex"), spoken)
+
+
+async def realtime(url: str, spoken: Spoken) -> None:
+    """Hold a call by OpenAI's realtime protocol over WebRTC."""
+    await webrtc(RealtimeLine(url), spoken)
 
 
 async def phone(url: str, spoken: Spoken) -> float:
@@ -98,6 +121,7 @@ CALLS: Mapping[str, Call] = {
     "cascade": cascade,
     "duplex": duplex,
     "phone": phone,
+    "realtime": realtime,
     "socket": socket,
     "text": text,
 }

@@ -1,4 +1,5 @@
-"""Calls of clients that speak a protocol of their own (``protocols.client_protocol``) over a socket.
+"""Calls of clients that speak a protocol of their own (``protocols.client_protocol``) over a socket, or over
+the data channel of a WebRTC connection whose tracks carry the sound.
 
 ``run_socket_session`` picks the client up and waits for the settings that it sends before the conversation.
 It holds the call in the deployment's cascade or duplex pipeline, and carries out the client's actions there.
@@ -15,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from loguru import logger
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
     InterruptionFrame,
@@ -43,16 +43,17 @@ from parley.core.call_events import (
 )
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
+from parley.core.timeline import HeardReply
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.lifecycle import LOST, OVER_LIMIT
+from parley.pipelines.lifecycle import LOST
+from parley.pipelines.sockets.client_checks import picture_limits
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
-from parley.processors.duplex.camera import CameraSettings
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import reply_named
@@ -86,14 +87,19 @@ from parley.protocols.client_protocol import (
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
 from parley.transports.unit_input import UnitEntry
-from parley.transports.websocket.session import Check, SocketCall
-from parley.transports.websocket.transport import PictureLimits, SocketTransport
+from parley.transports.webrtc.event_channel import EventConnection
+from parley.transports.webrtc.event_transport import EventTransport
+from parley.transports.websocket.pictures import PictureLimits
+from parley.transports.websocket.session import SocketCall
+from parley.transports.websocket.transport import SocketTransport
 
 # Calls of tools that may wait for the client at a time.
 MOST_ASKED = 16
 # Longest wait for the client's request to answer what its tools returned. Where the answer came before the
 # request, it could not carry the request's metadata any more.
 REQUESTED_S = 0.3
+# Rows of the transports.
+SOCKET, TRACKS = "websocket", "realtime_webrtc"
 # A turn that a client has ended had no voice if none was detected within this time.
 VOID_MS = 2_000
 
@@ -415,6 +421,7 @@ async def run_socket_session(
     mode: str,
     rules: ClientRules,
     facts: Mapping[str, Any] | None = None,
+    connection: EventConnection | None = None,
 ) -> None:
     """Hold one call.
 
@@ -425,32 +432,12 @@ async def run_socket_session(
         mode: cascade or duplex.
         rules: rules of the client, the same by which the session checks its actions.
         facts: sent to the client at the beginning, where its protocol has a field for them.
+        connection: whose tracks carry the sound; None: the messages do.
     """
     protocol = session.protocol
-    # Units are passed on at their own rate, unchanged; other audio in packets.
-    rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
-    live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
     entry = UnitEntry()
-    limits = _picture_limits(engines, mode)
-    transport = SocketTransport(
-        session,
-        TransportParams(
-            audio_in_enabled=True,
-            audio_out_enabled=True,
-            audio_in_sample_rate=INPUT_RATE_HZ,
-            audio_out_sample_rate=rate_hz,
-            audio_out_10ms_chunks=4,
-            audio_out_end_silence_secs=0,
-            video_in_enabled=limits is not None,
-        ),
-        input_rate_hz=INPUT_RATE_HZ,
-        pictures=limits or PictureLimits(),
-        on_packet=live.on_packet,
-        receiver=entry.receiver,
-        reply_of=live.playout.reply_of,
-        reply_named=reply_named,
-        is_answer_awaited=_AnswerWait(live.events).is_on,
-    )
+    live = _live_call(engines, conversation, session, connection)
+    transport = _transport_of(engines, session, live, entry, connection, mode)
     asked = _AskedTools(transport)
     requested = RequestedSettings(lambda: session.requested, live.events)
     client = SocketClient(
@@ -470,7 +457,7 @@ async def run_socket_session(
     answers = _TurnAnswers(requested, live.events)
     call = Call(
         conversation,
-        "websocket",
+        SOCKET if connection is None else TRACKS,
         live,
         recorded_as=protocol.name,
         peer_cancels_echo=True,
@@ -485,13 +472,14 @@ async def run_socket_session(
     if mode == "cascade":
         session.hear_at_once()
     session.add_check(partial(_checked_text, conversation))
+    if not await transport.is_ready():
+        return
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
         await _until_configured(session)
 
     def on_reply_finished(event: ReplyFinished) -> None:
-        if event.heard.is_known:
-            transport.end_reply(event.heard.reply_id, was_cut=event.heard.truncated)
+        _end_reply(transport, event.heard, has_tracks=connection is not None)
 
     def on_passages_cited(event: PassagesCited) -> None:
         transport.report(ReplyCites(event.reply_id, event.passages))
@@ -522,6 +510,63 @@ async def run_socket_session(
             session.over(ends[-1].reason, ends[-1].message)
 
 
+def _end_reply(transport: SocketTransport, heard: HeardReply, *, has_tracks: bool) -> None:
+    """Report the end of a reply by the playout record."""
+    if heard.is_known:
+        transport.end_reply(heard.reply_id, was_cut=heard.truncated)
+    if has_tracks and heard.truncated and heard.mark.audio_ms:
+        # Of a track the server knows what was played; any other client reports it.
+        transport.report(Trimmed(heard.reply_id, heard.mark.audio_ms, heard.text))
+
+
+def _live_call(
+    engines: Engines, conversation: Conversation, session: SocketCall, connection: EventConnection | None
+) -> LiveCall:
+    protocol = session.protocol
+    # Units are passed on at their own rate, unchanged; other audio in packets.
+    rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
+    if connection is None:
+        return LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
+    # A client that plays a track keeps what has come when it is interrupted.
+    return LiveCall(conversation.clock, rate_hz=rate_hz, peer_quiet_ms=connection.events.quiet_ms)
+
+
+def _transport_of(
+    engines: Engines,
+    session: SocketCall,
+    live: LiveCall,
+    entry: UnitEntry,
+    connection: EventConnection | None,
+    mode: str,
+) -> SocketTransport:
+    """Return the transport of a call, whose sound goes by its messages or by the tracks of a connection."""
+    limits, rate_hz = picture_limits(engines, mode), live.playout.rate_hz
+    open_transport = (
+        SocketTransport
+        if connection is None
+        else partial(EventTransport, connection=connection, events=live.events)
+    )
+    return open_transport(
+        session,
+        TransportParams(
+            audio_in_enabled=True,
+            audio_out_enabled=True,
+            audio_in_sample_rate=INPUT_RATE_HZ,
+            audio_out_sample_rate=rate_hz,
+            audio_out_10ms_chunks=4,
+            audio_out_end_silence_secs=0,
+            video_in_enabled=limits is not None,
+        ),
+        input_rate_hz=INPUT_RATE_HZ,
+        pictures=limits or PictureLimits(),
+        on_packet=live.on_packet,
+        receiver=entry.receiver,
+        reply_of=live.playout.reply_of,
+        reply_named=reply_named,
+        is_answer_awaited=_AnswerWait(live.events).is_on,
+    )
+
+
 def _checked_text(conversation: Conversation, action: Action) -> Action:
     """Refuse an action with more text than the session takes now, before it has any effect."""
     match action:
@@ -538,135 +583,6 @@ def _check_text(take: Callable[[str], float], text: str) -> None:
         raise ProtocolError(str(error), code="too_large") from error
     if wait_s:
         raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
-
-
-def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
-    """Return the check of a client's actions: an impossible one is refused before it has any effect.
-
-    Text that the client's rules do not permit is removed.
-    """
-    return partial(_checked, engines, mode, rules)
-
-
-def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) -> Action:
-    match action:
-        case (
-            SessionUpdate(tools=(_, *_) as tools)
-            | CreateResponse(tools=(_, *_) as tools)
-            | ToolsAnswered(tools=(_, *_) as tools)
-        ):
-            is_service = mode == "duplex" and engines.realtime is not None
-            _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
-        case SessionUpdate(answers=False) if engines.answers_by_itself(mode):
-            raise ProtocolError(
-                "this engine answers what it hears by itself: use model=parley-cascade",
-                code="not_supported",
-                param="session",
-            )
-        case Pictures() if _picture_limits(engines, mode) is None:
-            raise ProtocolError(
-                "this deployment does not use pictures", code="not_supported", param="input_image"
-            )
-    match action:
-        case SessionUpdate(choice=choice) | CreateResponse(choice=choice) | ToolsAnswered(choice=choice):
-            if choice is not None and choice.is_required and not engines.answering.forces_tools:
-                place = "session" if isinstance(action, SessionUpdate) else "response"
-                raise ProtocolError(
-                    f"{place}.tool_choice: the model of this deployment takes auto and none",
-                    code="not_supported",
-                    param=f"{place}.tool_choice",
-                )
-    is_question = isinstance(action, (Typed, CreateResponse))
-    if is_question and not engines.answering.usage.has_request(rules.counted):
-        raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
-    return permitted(action, rules)
-
-
-def _picture_limits(engines: Engines, mode: str) -> PictureLimits | None:
-    """Return the limits of a client's pictures; None where the model sees none."""
-    if mode == "duplex":
-        camera = CameraSettings()
-        return PictureLimits(camera.most_pixels, camera.longest_px) if engines.sees else None
-    vision = engines.deployment.thinking.vision
-    return PictureLimits(vision.most_pixels, vision.longest_px) if engines.answering.sees else None
-
-
-def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:
-    """Raise Refusal when the tools of a client cannot be accepted."""
-    answering = engines.answering
-    if is_service or not answering.calls_tools:
-        raise ProtocolError(
-            "session.tools: the model of this deployment calls no tools",
-            code="not_supported",
-            param="session.tools",
-        )
-    if not rules.may_declare_tools:
-        raise ProtocolError(
-            "session.tools: this call accepts no client tools",
-            code="not_permitted",
-            param="session.tools",
-        )
-    taken = sorted(answering.tool_names & names)
-    if taken:
-        raise ProtocolError(
-            f"session.tools: the deployment has a tool {taken[0]!r} of its own",
-            code="invalid_value",
-            param="session.tools",
-        )
-
-
-def permitted(action: Action, rules: ClientRules) -> Action:
-    """Return an action without the text that its client's rules do not permit in the prompt.
-
-    Text that they do permit is noted in the rules.
-
-    Raises:
-        Refusal: nothing is left of the action.
-    """
-    match action:
-        case EarlierReply():
-            rules.add_text()
-        case SessionUpdate(tools=(_, *_)) | CreateResponse(tools=(_, *_)) | ToolsAnswered(tools=(_, *_)):
-            # The description of a tool is text of the client like any other.
-            rules.add_text()
-    match action:
-        case SessionUpdate() if action.instructions or action.notes:
-            if rules.may_instruct:
-                rules.add_text()
-                return action
-            if action.notes:
-                raise ProtocolError(
-                    "item.role: this call accepts no system messages",
-                    code="not_permitted",
-                    param="item.role",
-                )
-            _log_ignored(rules)
-            return replace(action, instructions=None)
-        case CreateResponse(instructions=str()):
-            if rules.may_instruct:
-                rules.add_text()
-                return action
-            _log_ignored(rules)
-            return replace(action, instructions=None)
-        case OutOfBandRequest() if not rules.may_instruct:
-            if any(role == "system" for role, _ in action.lines or ()):
-                raise ProtocolError(
-                    "response.input: this call accepts no system messages",
-                    code="not_permitted",
-                    param="response.input",
-                )
-            if action.instructions is not None:
-                _log_ignored(rules)
-            return replace(action, instructions=None)
-        case OutOfBandRequest():
-            if action.instructions or any(role == "system" for role, _ in action.lines or ()):
-                rules.add_text()
-    return action
-
-
-def _log_ignored(rules: ClientRules) -> None:
-    if rules.note_ignored():
-        logger.info("ignoring the instructions of a client without the grant for them; the call continues")
 
 
 async def _until_configured(session: SocketCall) -> None:

@@ -1,4 +1,4 @@
-"""OpenAI's realtime protocol (GA event names): a voice conversation by events over one WebSocket.
+"""OpenAI's realtime protocol (GA event names): a voice conversation by events.
 
 Supported parts:
 
@@ -8,7 +8,8 @@ Supported parts:
 * responses with their items, parts and deltas in the order that clients rely on;
 * cancelling a response, and truncating it at the heard millisecond;
 * tools that the client runs;
-* audio as PCM of 24 kHz or G.711.
+* audio as PCM of 24 kHz or G.711, in events of a WebSocket; or by the tracks of a WebRTC connection, whose
+  data channel has the events. The server then knows itself what was played.
 
 Anything else is refused by name (``docs/reference/openai_realtime.md``).
 
@@ -31,6 +32,7 @@ from parley.protocols.client_protocol import (
     Happening,
     Message,
     ProtocolError,
+    json_text,
 )
 from parley.protocols.openai_realtime.client_events import Reader
 from parley.protocols.openai_realtime.server_events import ServerEventWriter
@@ -54,6 +56,7 @@ class OpenAIRealtime:
         model: name that the client requested.
         schema_faults: returns the faults in the schema of a tool's arguments.
         is_transcription: the session begins as one of transcription alone.
+        has_tracks: sound goes by tracks of WebRTC in both directions, and not by events.
     """
 
     name = "openai"
@@ -75,8 +78,10 @@ class OpenAIRealtime:
         *,
         schema_faults: Callable[[Mapping[str, Any]], Sequence[str]] = _no_faults,
         is_transcription: bool = False,
+        has_tracks: bool = False,
     ) -> None:
-        self._state = RealtimeState(model, kind=TRANSCRIPTION if is_transcription else REALTIME)
+        kind = TRANSCRIPTION if is_transcription else REALTIME
+        self._state = RealtimeState(model, kind=kind, has_tracks=has_tracks)
         faults: Faults = schema_faults
         self._reader = Reader(self._state, faults)
         self._writer = ServerEventWriter(self._state)
@@ -84,12 +89,28 @@ class OpenAIRealtime:
     @property
     def input_format(self) -> Format:
         """Format of the caller's audio; an update may change it."""
-        return self._state.settings.input_format
+        return self._state.input_format
 
     @property
     def output_format(self) -> Format:
         """Format of the bot's audio; an update may change it."""
         return self._state.settings.output_format
+
+    def hear(self, pcm: bytes, rate_hz: int) -> bool:
+        """Take audio of the caller's track; return whether the call is to hear it now.
+
+        Without turn detection it is kept, and heard when the client commits it.
+        """
+        return self._state.hear_track(pcm, rate_hz)
+
+    def speaks(self, reply_id: str) -> bool:
+        """Return whether a reply is to be heard, and not only read."""
+        item = self._state.items.of_reply(reply_id)
+        return (self._state.settings.modality if item is None else item.modality) == "audio"
+
+    def created(self) -> str:
+        """Return the event about the session as it is, for a further connection of its call."""
+        return json_text(self._state.created())
 
     def read(self, text: str, at_ms: int) -> Iterator[Action]:
         """Return the actions of an event (``ClientProtocol.read``)."""

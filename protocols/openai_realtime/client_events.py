@@ -42,10 +42,19 @@ from parley.protocols.openai_realtime.shapes import (
     response_request,
     updated,
 )
-from parley.protocols.openai_realtime.state import MOST_ASIDE, Item, Owed, RealtimeState, Response, done
+from parley.protocols.openai_realtime.state import (
+    MOST_ASIDE,
+    MOST_HELD_MS,
+    Item,
+    Owed,
+    RealtimeState,
+    Response,
+    done,
+    truncated,
+)
 
-# Bounds of one event, and of the audio that waits for a commit.
-MOST_AUDIO_BYTES, MOST_HELD_MS = 1_500_000, 55_000
+# Bound of one event.
+MOST_AUDIO_BYTES = 1_500_000
 # A shorter commit is refused, as by OpenAI.
 LEAST_COMMIT_MS = 100
 # Tolerance for the client's rounding: it counts played samples at its own rate.
@@ -134,11 +143,19 @@ class Reader:
     # Audio.
 
     def _audio(self, given: object) -> bytes:
-        codec = self._state.settings.input_format.codec
+        codec = self._state.input_format.codec
         return samples_of(given, codec, param="audio", most_bytes=MOST_AUDIO_BYTES)
+
+    def _check_has_no_tracks(self, param: str) -> None:
+        """Raise ProtocolError where the caller's audio comes by a track."""
+        if self._state.has_tracks:
+            raise ProtocolError(
+                "the audio of this call is that of its track", code="not_supported", param=param
+            )
 
     def _append(self, given: Message) -> Iterator[Action]:
         state = self._state
+        self._check_has_no_tracks("type")
         data = self._audio(given.get("audio"))
         if state.settings.detection is not None:
             yield Speech(data)
@@ -257,6 +274,7 @@ class Reader:
         if kind in _TEXTS:
             parts.texts.append(text_of(part, "text", most_chars=MOST_CHARS))
         elif kind == "input_audio" and role == "user":
+            self._check_has_no_tracks("item.content")
             parts.audio += self._audio(part.get("audio"))
             if len(parts.audio) > MOST_AUDIO_BYTES:
                 raise ProtocolError("item.content: too much audio", code="too_large", param="item.content")
@@ -304,8 +322,9 @@ class Reader:
         return item
 
     def _truncate(self, given: Message) -> Iterator[Action]:
+        state = self._state
         item_id = text_of(given, "item_id", most_chars=256)
-        item = self._state.items.get(item_id)
+        item = state.items.get(item_id)
         if item is None or not item.reply_id:
             raise ProtocolError(
                 f"there is no audio of an item {item_id[:64]!r}",
@@ -323,7 +342,12 @@ class Reader:
                 code="invalid_value",
                 param="audio_end_ms",
             )
-        yield PlaybackTruncated(item.reply_id, audio_ms)
+        if state.has_tracks:
+            # The server's own clock of what was played decides, and has decided.
+            heard_ms = audio_ms if item.played_ms is None else min(audio_ms, item.played_ms)
+            yield Send(truncated(item, heard_ms))
+        else:
+            yield PlaybackTruncated(item.reply_id, audio_ms)
 
     def _retrieve(self, given: Message) -> Iterator[Action]:
         yield Send(event("conversation.item.retrieved", item=self._known(given).shown()))
@@ -480,9 +504,13 @@ class Reader:
 
     def _clear_output(self, given: Message) -> Iterator[Action]:
         state = self._state
-        if state.response is not None:
-            yield from self._interrupt(state.response)
-        yield Send(event("output_audio_buffer.cleared"))
+        response = state.response
+        # Clients send it after the request to cancel the response.
+        if response is not None and not (state.has_tracks and response.is_cancelled):
+            yield from self._interrupt(response)
+        if not state.has_tracks:
+            # The sound of a track ends with its response, which reports it.
+            yield Send(event("output_audio_buffer.cleared"))
 
 
 def _own_field(request: ResponseRequest, *, is_after_tools: bool) -> str:

@@ -27,7 +27,7 @@ from parley.protocols.client_protocol import (
     written,
 )
 from parley.protocols.openai_realtime.shapes import error_event, event
-from parley.protocols.openai_realtime.state import Item, RealtimeState, Response, done
+from parley.protocols.openai_realtime.state import Item, RealtimeState, Response, done, truncated
 
 
 class ServerEventWriter:
@@ -176,7 +176,12 @@ class ServerEventWriter:
         if response is None or item is None or item.modality != "audio":
             return []
         item.play(duration_ms)
-        return [self._of_part("response.output_audio.delta", response, item, delta=written(data))]
+        if not self._state.has_tracks:
+            return [self._of_part("response.output_audio.delta", response, item, delta=written(data))]
+        if response.has_sounded:
+            return []
+        response.sound()
+        return [event("output_audio_buffer.started", response_id=response.response_id)]
 
     def _said(self, text: str) -> list[Message]:
         response = self._state.response
@@ -199,6 +204,8 @@ class ServerEventWriter:
         if response is None:
             return []
         messages: list[Message] = []
+        if was_cut and response.has_sounded:
+            messages.append(event("output_audio_buffer.cleared", response_id=response.response_id))
         item = response.speech
         if item is not None:
             item.body["status"] = "incomplete" if was_cut else "completed"
@@ -220,6 +227,8 @@ class ServerEventWriter:
             reason = "client_cancelled" if response.is_cancelled else "turn_detected"
             status, details = "cancelled", {"type": "cancelled", "reason": reason}
         messages.append(event("response.done", response=state.shown_response(response, status, details)))
+        if response.has_sounded and not was_cut:
+            messages.append(event("output_audio_buffer.stopped", response_id=response.response_id))
         return [*messages, *state.ended_requests()]
 
     def _asks(self, call_id: str, name: str, arguments: str) -> list[Message]:
@@ -290,10 +299,8 @@ class ServerEventWriter:
         if item is None:
             return []
         if heard is not None:
-            item.trim(heard)
-        return [
-            event("conversation.item.truncated", item_id=item.item_id, content_index=0, audio_end_ms=audio_ms)
-        ]
+            item.trim(heard, audio_ms)
+        return [truncated(item, audio_ms)]
 
     def _end_of_call(self, reason: str, message: str) -> list[Message]:
         """End the active response and report an error, if any."""

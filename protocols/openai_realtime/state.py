@@ -11,7 +11,7 @@ from enum import Enum
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.passage_notes import CitedPassage
-from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
+from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format, Message, ProtocolError
 from parley.protocols.openai_realtime.shapes import (
     METADATA_CHARS,
     MOST_METADATA,
@@ -31,6 +31,8 @@ MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
 # Answers outside of the conversation that one client may wait for at a time.
 MOST_ASIDE = 4
+# Longest audio that waits for its commit.
+MOST_HELD_MS = 55_000
 # Replies that are not over and whose passages are known.
 MOST_CITING = 8
 
@@ -48,7 +50,8 @@ class Item:
         output_index: position in its response.
         words: text of a typed message that has not been answered.
         modality: of the reply, fixed when it begins.
-        heard: words of the reply that the caller heard, once the client has reported how much it played.
+        heard: words of the reply that the caller heard, once it is known how much was played.
+        played_ms: how much that was; None: not known.
     """
 
     body: Message
@@ -60,6 +63,7 @@ class Item:
     words: str = ""
     modality: str = "audio"
     heard: str | None = None
+    played_ms: int | None = None
 
     @property
     def item_id(self) -> str:
@@ -70,9 +74,9 @@ class Item:
         """Count audio that was sent."""
         self.audio_ms += duration_ms
 
-    def trim(self, heard: str) -> None:
+    def trim(self, heard: str, played_ms: int) -> None:
         """Record what the caller has heard of it."""
-        self.heard = heard
+        self.heard, self.played_ms = heard, played_ms
 
     def shown(self) -> Message:
         """Return the item as it is now: of a reply that was truncated, the words that were heard."""
@@ -150,6 +154,11 @@ def done(item: Item) -> Message:
     return event("conversation.item.done", previous_item_id=item.previous, item=dict(item.body))
 
 
+def truncated(item: Item, audio_ms: int) -> Message:
+    """Return the event about how much of a reply's audio the caller has heard."""
+    return event("conversation.item.truncated", item_id=item.item_id, content_index=0, audio_end_ms=audio_ms)
+
+
 @dataclass(slots=True)
 class Response:
     """Response of the bot, with its items.
@@ -161,6 +170,7 @@ class Response:
         is_claimable: the client has not requested it yet and may be about to.
         is_cancelled: the client has requested its end.
         is_filler: its speech covers the wait for an answer, which is another response.
+        has_sounded: sound of it has gone out by a track.
     """
 
     request: ResponseRequest
@@ -169,6 +179,7 @@ class Response:
     is_claimable: bool = False
     is_cancelled: bool = False
     is_filler: bool = False
+    has_sounded: bool = False
 
     @property
     def speech(self) -> Item | None:
@@ -179,6 +190,10 @@ class Response:
         """Append an item."""
         item.output_index = len(self.items)
         self.items.append(item)
+
+    def sound(self) -> None:
+        """Record that sound of it has gone out by a track."""
+        self.has_sounded = True
 
     def cancel(self) -> None:
         """Record that the client has requested its end: a later request is for another response."""
@@ -205,6 +220,7 @@ class RealtimeState:
     Args:
         model: name that the client requested.
         kind: of the session at its beginning.
+        has_tracks: sound goes by tracks of WebRTC in both directions, and not by events.
 
     Attributes:
         caller, caller_words: item of the caller's present turn, and its words so far.
@@ -218,8 +234,11 @@ class RealtimeState:
         aside: responses outside of the conversation that the client waits for.
     """
 
-    def __init__(self, model: str, *, kind: str = REALTIME) -> None:
+    def __init__(self, model: str, *, kind: str = REALTIME, has_tracks: bool = False) -> None:
         self.model = model
+        self.has_tracks = has_tracks
+        # Of the caller's track; None before its first sound.
+        self._track_format: Format | None = None
         self.session_id = new_id("sess")
         self.conversation_id = new_id("conv")
         self.settings = Settings(kind=kind, detection=detection({}))
@@ -246,11 +265,15 @@ class RealtimeState:
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
         self.session_id = session_id
+        return self.created()
+
+    def created(self) -> Message:
+        """Return the event about the beginning of the session, with its present settings."""
         return event("session.created", session=self.shown_session())
 
     def update(self, settings: Settings) -> Message:
         """Set new settings; return the event about them."""
-        if settings.input_format != self.settings.input_format:
+        if settings.input_format != self.settings.input_format and not self.has_tracks:
             # The held audio is in the former format.
             self.held.clear()
         self.settings = settings
@@ -266,9 +289,29 @@ class RealtimeState:
 
     # The caller.
 
+    @property
+    def input_format(self) -> Format:
+        """Format of the caller's audio: that of the events, or that in which a track is read."""
+        return self._track_format or self.settings.input_format
+
+    def hear_track(self, pcm: bytes, rate_hz: int) -> bool:
+        """Count audio of the caller's track; return whether the server is to look for turns in it.
+
+        Without turn detection it waits for its commit. A track has no end, so the oldest of it goes.
+        """
+        format_ = self._track_format = Format(Codec.PCM16, rate_hz)
+        self.hear(pcm)
+        if self.settings.detection is not None:
+            self.held.clear()
+            return True
+        self.held += pcm
+        most_bytes = MOST_HELD_MS * format_.rate_hz // 1000 * SAMPLE_BYTES[format_.codec]
+        del self.held[: max(0, len(self.held) - most_bytes)]
+        return False
+
     def long_ms(self, data: bytes | bytearray) -> float:
         """Return the duration of audio in the input format, in milliseconds."""
-        format_ = self.settings.input_format
+        format_ = self.input_format
         return len(data) * 1000 / (SAMPLE_BYTES[format_.codec] * format_.rate_hz)
 
     def hear(self, data: bytes) -> None:

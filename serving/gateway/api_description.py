@@ -89,6 +89,8 @@ OWN_BODIES: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/sessions/{session_id}/api/offer"): (_JSON, _OFFER),
     ("PATCH", "/sessions/{session_id}/api/offer"): (_JSON, _CANDIDATES),
     ("POST", "/api/sessions/import"): ("application/x-ndjson", {"type": "string"}),
+    # Or a form with ``sdp`` and ``session``.
+    ("POST", "/v1/realtime/calls"): ("application/sdp", {"type": "string"}),
 }
 _REFUSAL = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 _OPENAI_REFUSAL = {

@@ -105,6 +105,9 @@ from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.serving.gateway.vault_api import vault_api
 from parley.serving.gateway.webrtc.first_media import FirstWord
+from parley.serving.gateway.webrtc.held_calls import HeldRealtimeCalls
+from parley.serving.gateway.webrtc.realtime_calls import APP as REALTIME_APP
+from parley.serving.gateway.webrtc.realtime_calls import CLIENT_HEADERS, RealtimeCalls
 from parley.serving.gateway.webrtc.routes import (
     OFFERING,
     TRANSPORT,
@@ -287,9 +290,13 @@ def create_app(
         access.check_use(identity, session_id, info.owner)
 
     async def on_connection(connection: SmallWebRTCConnection, body: dict[str, object]) -> None:
-        identity = OFFERING.get(None)
-        if identity is None:
+        offering = OFFERING.get(None)
+        if offering is None:
             raise PeerError("the call has ended")
+        if offering.begin is not None:
+            await offering.begin(connection, body)
+            return
+        identity = offering.identity
         await check_browser(body, identity)
         choices = await chooser.choose(body, identity)
         uses_recogniser = calls.uses_recogniser(body.get("mode"))
@@ -385,6 +392,7 @@ def create_app(
         settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
     )
     app.include_router(routes.router())
+    held = HeldRealtimeCalls()
     sockets = RealtimeSockets(
         settings,
         calls=calls,
@@ -392,11 +400,23 @@ def create_app(
         usage=usage,
         access=access,
         apps=operations.apps,
+        held=held,
         default_mode=default_mode,
     )
     models = model_names(modes)
     if modes:
         app.include_router(sockets.router())
+        app.include_router(
+            RealtimeCalls(
+                settings,
+                door=door,
+                calls=calls,
+                access=access,
+                admitted=partial(sockets.admitted, app=REALTIME_APP),
+                held=held,
+                default_mode=default_mode,
+            ).router()
+        )
         app.include_router(unmute_router(describe))
         app.include_router(models_router(models))
         app.include_router(
@@ -504,8 +524,11 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             CORSMiddleware,
             allow_origins=list(settings.allowed_origins),
             allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=["authorization", "content-type", "idempotency-key", SESSION_HEADER],
-            expose_headers=["retry-after", SESSION_HEADER, TOKEN_HEADER],
+            allow_headers=[
+                *("authorization", "content-type", "idempotency-key", SESSION_HEADER),
+                *CLIENT_HEADERS,
+            ],
+            expose_headers=["retry-after", "location", SESSION_HEADER, TOKEN_HEADER],
         )
     shared = (PAGE_PATH, SHARED_PATH)
     app.add_middleware(PageHeaders, private=(PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared)

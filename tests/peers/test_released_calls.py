@@ -111,7 +111,7 @@ async def test_calls_of_all_transports_leave_no_object_and_no_thread(tmp_path: P
     async with served(tmp_path) as (url, calls):
         # The first calls start threads that stay.
         received = await place(url, calls)
-        held = {"cascade": 1, "duplex": 1, "phone": 1, "socket": 1, "text": 1}
+        held = {"cascade": 1, "duplex": 1, "phone": 1, "realtime": 1, "socket": 1, "text": 1}
         assert received["held"] == held and received["failed"] == {}
         # Typed answers and greetings are measured.
         assert {kind: len(each) for kind, each in received["latencies"].items()} == {"phone": 1, "text": 1}

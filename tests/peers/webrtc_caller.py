@@ -101,20 +101,21 @@ class Caller:
     Args:
         pcm: what the caller says at once.
         camera: of the caller; None without one.
+        channel: name of the data channel.
 
     Attributes:
         heard: 16 kHz mono PCM from the bot, silence included.
-        messages: RTVI messages from the bot.
+        messages: messages from the bot: RTVI's, or those of another protocol.
     """
 
-    def __init__(self, pcm: bytes = b"", *, camera: Camera | None = None) -> None:
+    def __init__(self, pcm: bytes = b"", *, camera: Camera | None = None, channel: str = "rtvi") -> None:
         # Both ends are on this machine: no public STUN server is used.
         self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
         self.microphone = Microphone(pcm)
         self.connection.addTrack(self.microphone)
         if camera is not None:
             self.connection.addTrack(camera)
-        self.channel = self.connection.createDataChannel("rtvi")
+        self.channel = self.connection.createDataChannel(channel)
         self.heard = bytearray()
         self.messages: list[dict[str, Any]] = []
         self.pc_id = ""
@@ -127,12 +128,16 @@ class Caller:
 
         @self.channel.on("open")
         def on_open() -> None:
-            self.send({"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}})
+            self.greet()
 
         @self.channel.on("message")
         def on_message(message: str) -> None:
             self.messages.append(json.loads(message))
             self._news.set()
+
+    def greet(self) -> None:
+        """Send the first message, once the channel is open."""
+        self.send({"label": "rtvi-ai", "type": "client-ready", "id": "1", "data": {"version": "1.0.0"}})
 
     def send(self, message: dict[str, Any]) -> None:
         self.channel.send(json.dumps(message))

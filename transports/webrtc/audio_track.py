@@ -133,6 +133,11 @@ class PacedAudioTrack(MediaStreamTrack):
             await self._room.wait()
         return clears == self._clears
 
+    @property
+    def unsent_us(self) -> int:
+        """Length of the audio that has not left."""
+        return len(self._buffer) * PACKET_MS * 1000 // self._encoder.packet_bytes
+
     def clear(self) -> None:
         """Drop all unsent audio, release a waiting ``write``, and reset the gain to full volume."""
         self._clears += 1

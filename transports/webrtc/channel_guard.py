@@ -7,7 +7,8 @@ can be read more slowly. So the guard acts at two places:
   a lossy line: it sends again, later and more slowly, and an honest peer loses nothing;
 * messages: one over the rate, one that is too large and one that is neither an RTVI message nor Pipecat's
   signalling is refused; Pipecat would write it to the log in full. The peer is notified at most once a
-  second.
+  second. The texts of a client with a protocol of its own go to that protocol (``TakesEvents``), and not to
+  Pipecat.
 
 A peer counts as flooding when more than ``MOST_DROPPED`` of its messages a minute are dropped. It does as
 well when it fills aiortc's unbounded buffers (pieces of messages, packets out of order). Its call is ended.
@@ -16,7 +17,7 @@ Owns no task and no queue; ``detach`` ends it.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 from aiortc import RTCSctpTransport
 from aiortc.rtcsctptransport import WEBRTC_DCEP
@@ -60,12 +61,26 @@ MOST_TYPE_CHARACTERS, MOST_ID_CHARACTERS = 64, 256
 SIGNALLING: TypeAdapter[object] = TypeAdapter(SignallingMessage.Inbound)
 
 
+class TakesEvents(Protocol):
+    """Reader of a client's own protocol. The methods may not block or raise."""
+
+    def take(self, text: str) -> None:
+        """Take a message."""
+        ...
+
+    def refuse(self, refusal: ProtocolError) -> None:
+        """Note that a message was dropped."""
+        ...
+
+
 class ChannelGuard:
     """Guard of one peer's data channels, over all its peer connections.
 
     Args:
         refuse: sends the peer a message with the reason for refusing one of its own.
         on_flood: ends the call; called once.
+        events: takes the messages of a client with a protocol of its own, in place of Pipecat's connection.
+        share: bounds of what the peer may send and cost.
         clock: clock of the budget; that of the running loop when None.
     """
 
@@ -74,12 +89,16 @@ class ChannelGuard:
         *,
         refuse: Callable[[dict[str, Any]], None],
         on_flood: Callable[[], None],
+        events: TakesEvents | None = None,
+        share: ClientShare = SHARE,
         clock: Clock | None = None,
     ) -> None:
         self._refuse = refuse
         self._on_flood = on_flood
+        self._events = events
+        self._share = share
         self._clock = clock or LoopClock()
-        self._budget = ClientBudget(SHARE)
+        self._budget = ClientBudget(share)
         self._packets = TokenBucket(PACKETS_PER_S, BURST_PACKETS)
         self._drops = TokenBucket(MOST_DROPPED / 60, MOST_DROPPED)
         self._sctp: RTCSctpTransport | None = None
@@ -126,24 +145,37 @@ class ChannelGuard:
             return
         # A message that opens a channel counts too.
         if not self._budget.take(len(data), self._clock.now_us()):
-            self._send_refusal(f"over {SHARE.messages_per_s:g} messages a second")
+            self._send_refusal(
+                ProtocolError(f"over {self._share.messages_per_s:g} messages a second", code="rate_limited")
+            )
             if not self._drops.take(1, self._clock.now_us()):
                 self._flooded(f"{self._budget.dropped} messages over the rate")
             return
-        if pp_id != WEBRTC_DCEP and not data.startswith(PING):
-            try:
-                _check(data)
-            except ProtocolError as refusal:
-                self._send_refusal(str(refusal))
+        if pp_id == WEBRTC_DCEP or (self._events is None and data.startswith(PING)):
+            await handle_message(sctp, stream_id, pp_id, data)
+            return
+        try:
+            if self._events is not None:
+                # The protocol reads its content, and refuses what it does not know.
+                self._events.take(_text(data))
                 return
+            _check(data)
+        except ProtocolError as refusal:
+            self._send_refusal(refusal)
+            return
         await handle_message(sctp, stream_id, pp_id, data)
 
-    def _send_refusal(self, reason: str) -> None:
+    def _send_refusal(self, refusal: ProtocolError) -> None:
         now_us = self._clock.now_us()
-        if self._refused_us is None or now_us - self._refused_us >= REFUSAL_EVERY_US:
-            self._refused_us = now_us
-            # RTVI's form of an error that belongs to no request.
-            self._refuse({"label": MESSAGE_LABEL, "type": "error", "data": {"error": reason, "fatal": False}})
+        if self._refused_us is not None and now_us - self._refused_us < REFUSAL_EVERY_US:
+            return
+        self._refused_us = now_us
+        if self._events is not None:
+            self._events.refuse(refusal)
+            return
+        # RTVI's form of an error that belongs to no request.
+        data = {"error": str(refusal), "fatal": False}
+        self._refuse({"label": MESSAGE_LABEL, "type": "error", "data": data})
 
     def _flooded(self, reason: str) -> None:
         if not self._is_flooded:
@@ -152,14 +184,17 @@ class ChannelGuard:
             self._on_flood()
 
 
-def _check(data: bytes) -> None:
+def _text(data: bytes) -> str:
     if len(data) > MOST_MESSAGE_BYTES:
         raise ProtocolError(f"the message is over {MOST_MESSAGE_BYTES} bytes", code="too_large")
     try:
-        text = data.decode()
+        return data.decode()
     except UnicodeDecodeError:
         raise ProtocolError("the message is not text", code="invalid_json") from None
-    message = json_object(text)
+
+
+def _check(data: bytes) -> None:
+    message = json_object(_text(data))
     if message.get("type") == SIGNALLING_TYPE:
         try:
             SIGNALLING.validate_python(message.get("message"))

@@ -49,7 +49,7 @@ from parley.transports.pipecat_internals import last_ping_s, receiver_of
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S
 from parley.transports.webrtc.audio_track import PacedAudioTrack
 from parley.transports.webrtc.caller_audio import CallerAudio
-from parley.transports.webrtc.connection_state import is_over
+from parley.transports.webrtc.connection_state import is_over, packets_received
 from parley.transports.webrtc.rtp import RtpAudio, RtpReader
 
 NO_VIDEO_S = 0.1
@@ -113,10 +113,17 @@ class PacedWebRTCClient:
 
     async def setup(self, params: TransportParams, setup: FrameProcessorSetup) -> None:
         """Set the rates of the pipeline; called by the input and by the output."""
+        self.prepare(
+            params,
+            input_rate_hz=params.audio_in_sample_rate or setup.audio_in_sample_rate,
+            output_rate_hz=params.audio_out_sample_rate or setup.audio_out_sample_rate,
+        )
+
+    def prepare(self, params: TransportParams, *, input_rate_hz: int, output_rate_hz: int) -> None:
+        """Set the rates; from then on the caller's sound is kept, also before there is a pipeline."""
         self._params = params
         self._channels = params.audio_in_channels
-        self._input_rate_hz = params.audio_in_sample_rate or setup.audio_in_sample_rate
-        self._output_rate_hz = params.audio_out_sample_rate or setup.audio_out_sample_rate
+        self._input_rate_hz, self._output_rate_hz = input_rate_hz, output_rate_hz
         if self._audio is None:
             self._audio = CallerAudio(self._input_rate_hz, self._channels)
 
@@ -280,6 +287,11 @@ class PacedWebRTCClient:
             return False
         return await self._paced.write(frame.audio)
 
+    @property
+    def unsent_us(self) -> int:
+        """Length of the bot's audio that was accepted and has not left."""
+        return 0 if self._paced is None else self._paced.unsent_us
+
     def set_gain_db(self, gain_db: float) -> None:
         """Set the bot's volume from the next packet on; no effect before the call is up."""
         if self._paced is not None:
@@ -311,6 +323,10 @@ class PacedWebRTCClient:
             self._last_ping = pinged
             self._last_media_us = now_us
         return (now_us - self._last_media_us) // 1000
+
+    async def packets_received(self) -> int:
+        """Return how many packets have come from the peer, also those about its reception."""
+        return await packets_received(self._connection)
 
     async def receiver_report(self) -> RTCRemoteInboundRtpStreamStats | None:
         """Return the peer's newest RTCP report about the bot's audio; None before the first."""

@@ -12,11 +12,10 @@ import asyncio
 import json
 from typing import Any
 
-from aiortc import RTCTransportStats
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from parley.transports.pipecat_internals import early_messages, last_ping_s, stop_decoding
-from parley.transports.webrtc.connection_state import is_over
+from parley.transports.webrtc.connection_state import is_over, packets_received
 
 LOOK_S = 0.25
 CLIENT_READY = "client-ready"
@@ -82,9 +81,4 @@ class EarlyPeer:
 
     async def _signs(self) -> tuple[object, ...]:
         """Return values that change while anything comes from the browser."""
-        packets: dict[str, int] = {}
-        for sender in self._connection.pc.getSenders():
-            for stats in (await sender.getStats()).values():
-                if isinstance(stats, RTCTransportStats):
-                    packets[stats.id] = stats.packetsReceived
-        return sum(packets.values()), last_ping_s(self._connection)
+        return await packets_received(self._connection), last_ping_s(self._connection)

@@ -32,6 +32,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import CapacityError, ConfigError, PeerError
+from parley.transports.client_budget import ClientShare
 from parley.transports.pipecat_internals import (
     answer_checks_promptly,
     check_datagram_lengths,
@@ -40,7 +41,8 @@ from parley.transports.pipecat_internals import (
     ice_transports,
     stop_connecting,
 )
-from parley.transports.webrtc.channel_guard import ChannelGuard
+from parley.transports.webrtc.channel_guard import SHARE, ChannelGuard
+from parley.transports.webrtc.event_channel import EventConnection
 from parley.transports.webrtc.offer_bounds import MAX_SDP_CHARS, check_bounds
 from parley.transports.webrtc.offer_codecs import is_opus, opus_first
 from parley.transports.webrtc.release import release_connection, release_peer_connection
@@ -74,6 +76,10 @@ NEGOTIATION_ERRORS = (
     TypeError,
     AssertionError,
 )
+
+
+# What a client with events of its own may send: as much as over a socket.
+EVENT_SHARE = ClientShare()
 
 
 class OfferRequest(BaseModel):
@@ -170,16 +176,19 @@ class Signaling:
         check_sdp(request.sdp)
         return request.request_data or {}
 
-    async def offer_json(self, body: dict[str, object]) -> dict[str, str]:
+    async def offer_json(self, body: dict[str, object], *, has_events: bool = False) -> dict[str, str]:
         """Call ``offer`` with a parsed body. Raises pydantic's ValidationError for wrong fields."""
-        return await self.offer(OfferRequest.model_validate(body))
+        return await self.offer(OfferRequest.model_validate(body), has_events=has_events)
 
     async def candidates_json(self, body: dict[str, object]) -> None:
         """Call ``add_candidates`` with a parsed body. Raises pydantic's ValidationError for wrong fields."""
         await self.add_candidates(CandidatesRequest.model_validate(body))
 
-    async def offer(self, request: OfferRequest) -> dict[str, str]:
+    async def offer(self, request: OfferRequest, *, has_events: bool = False) -> dict[str, str]:
         """Answer an offer: a new call, or a renegotiation when ``pc_id`` names a live one.
+
+        With ``has_events`` the data channel of a new call has the events of the client's own protocol
+        (``EventConnection``).
 
         Raises:
             PeerError: the SDP cannot be negotiated, or the call is being renegotiated already, or too often.
@@ -195,12 +204,12 @@ class Signaling:
             )
         self._opening += 1
         try:
-            return await self._open(request)
+            return await self._open(request, EventConnection if has_events else SmallWebRTCConnection)
         finally:
             self._opening -= 1
 
-    async def _open(self, request: OfferRequest) -> dict[str, str]:
-        connection = SmallWebRTCConnection(
+    async def _open(self, request: OfferRequest, kind: type[SmallWebRTCConnection]) -> dict[str, str]:
+        connection = kind(
             ice_servers=self._ice_servers,
             # Our own timeout comes first: Pipecat's cancels itself in the middle of closing, and begins only
             # with ICE.
@@ -285,8 +294,12 @@ class Signaling:
         """Bound the traffic of the data channel, also that of a new peer connection."""
         guard = self._guards.get(connection)
         if guard is None:
+            events = connection.events if isinstance(connection, EventConnection) else None
             guard = self._guards[connection] = ChannelGuard(
-                refuse=connection.send_app_message, on_flood=lambda: self._end(connection)
+                refuse=connection.send_app_message,
+                on_flood=lambda: self._end(connection),
+                events=events,
+                share=SHARE if events is None else EVENT_SHARE,
             )
         guard.attach(connection.pc.sctp)
 

@@ -95,7 +95,8 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
         if self._watch is None:
             self._watch = self.create_task(self._watch_peer(), name="peer_watch")
         if self._measuring is None:
-            self._measuring = self.create_task(self._measure_delay(), name="client_delay")
+            measuring = report_delays(self._paced_client, self._events)
+            self._measuring = self.create_task(measuring, name="client_delay")
 
     async def stop(self, frame: EndFrame) -> None:
         await self._stop_watching()
@@ -130,23 +131,6 @@ class PacedWebRTCInput(DirectAudioInput, SmallWebRTCInputTransport):
                 await self._paced_client.close_peer()
                 return
             await asyncio.sleep(min(left_ms + 1, often_ms) / 1000)
-
-    async def _measure_delay(self) -> None:
-        estimate = ClientDelay()
-        seen: RTCRemoteInboundRtpStreamStats | None = None
-        while True:
-            await asyncio.sleep(REPORT_S)
-            report = await self._paced_client.receiver_report()
-            # aiortc keeps the newest report for ever: one that was read before is not new.
-            if report is None or report is seen:
-                continue
-            seen = report
-            # aiortc gives the jitter as it was reported, in ticks of the RTP clock.
-            delay_ms = estimate.report(
-                round_trip_s=report.roundTripTime, jitter_s=report.jitter / RTP_RATE_HZ
-            )
-            if delay_ms is not None:
-                self._events.publish(ClientDelayReported(self._events.now_ms(), delay_ms))
 
 
 class PacedWebRTCOutput(InterruptibleOutput, SmallWebRTCOutputTransport):
@@ -265,6 +249,23 @@ class PacedWebRTCTransport(BaseTransport):
     async def _on_track_status(self, source: str, enabled: bool) -> None:
         if self._input is not None and source != MIC_AUDIO_SOURCE and not enabled:
             await self._input.stop_video(source)
+
+
+async def report_delays(client: PacedWebRTCClient, events: CallEvents) -> None:
+    """Publish the time that audio takes to the ear of a client, from its reports; ends by cancellation."""
+    estimate = ClientDelay()
+    seen: RTCRemoteInboundRtpStreamStats | None = None
+    while True:
+        await asyncio.sleep(REPORT_S)
+        report = await client.receiver_report()
+        # aiortc keeps the newest report for ever: one that was read before is not new.
+        if report is None or report is seen:
+            continue
+        seen = report
+        # aiortc gives the jitter as it was reported, in ticks of the RTP clock.
+        delay_ms = estimate.report(round_trip_s=report.roundTripTime, jitter_s=report.jitter / RTP_RATE_HZ)
+        if delay_ms is not None:
+            events.publish(ClientDelayReported(events.now_ms(), delay_ms))
 
 
 def as_pipecats(client: PacedWebRTCClient) -> SmallWebRTCClient:

@@ -252,7 +252,8 @@ class SocketCall:
             # One timer for the length of a call, instead of one for each message.
             self._quiet_timer = asyncio.get_running_loop().call_later(left_s, self._look_for_words)
 
-    def _note_words(self) -> None:
+    def note_words(self) -> None:
+        """Note that the client has sent something: a message that was accepted, or sound by another way."""
         self._spoke_us = self._clock.now_us()
         if not self._has_spoken:
             self._has_spoken = True
@@ -392,7 +393,7 @@ class SocketCall:
                     if text is None:
                         return
                     await self._take(text)
-                    self._note_words()
+                    self.note_words()
                     self._refusals = 0
                 except ProtocolError as refusal:
                     self.refuse(refusal)

@@ -17,13 +17,11 @@ The input and the output side own one task each. The call ends when the client i
 """
 
 import asyncio
-import io
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from PIL import Image
 from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
@@ -73,6 +71,7 @@ from parley.transports.interruptible_output import InterruptibleOutput
 from parley.transports.pipecat_internals import declare_events, emit, queue_whole
 from parley.transports.unit_input import UnitInput
 from parley.transports.websocket.codecs import PcmEncoder
+from parley.transports.websocket.pictures import PictureLimits, as_rgb
 from parley.transports.websocket.reply_order import ReplyEnd, ReplyOrder
 from parley.transports.websocket.rtvi_events import event_of_rtvi
 from parley.transports.websocket.session import SocketCall
@@ -99,19 +98,6 @@ WORDS_S = 1.0
 BUFFERED_US = 500_000
 # Contexts of the voice whose words may still come.
 MOST_CONTEXTS = 64
-
-
-@dataclass(frozen=True, slots=True)
-class PictureLimits:
-    """Limits of a client's pictures.
-
-    Attributes:
-        most_pixels: a file that declares more is not decoded.
-        longest_px: a longer side is scaled down to this.
-    """
-
-    most_pixels: int = 9_000_000
-    longest_px: int = 1_344
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +141,7 @@ class SocketInput(DirectAudioInput):
         while not session.gone.is_set():
             taken = session.take()
             if isinstance(taken, bytes):
-                self._socket.heard_samples += len(taken) // PCM_BYTES_PER_SAMPLE
-                frame = InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1)
-                receiver = self._socket.receiver()
-                if receiver is not None:
-                    receiver.hear(frame)
-                    # A unit that is complete with it begins before voice activity processes a second of
-                    # sound.
-                    await receiver.unit_begun(UNIT_FIRST_MS)
-                await self.push_audio_frame(frame)
+                await self.hear(InputAudioRawFrame(audio=taken, sample_rate=rate_hz, num_channels=1))
             elif isinstance(taken, Pictures):
                 await self.show(taken)
             elif taken is not None:
@@ -171,6 +149,16 @@ class SocketInput(DirectAudioInput):
             else:
                 await self._until_due()
         await emit(self._socket, "on_client_disconnected", session)
+
+    async def hear(self, frame: InputAudioRawFrame) -> None:
+        """Pass audio of the caller on."""
+        self._socket.heard_samples += len(frame.audio) // PCM_BYTES_PER_SAMPLE
+        receiver = self._socket.receiver()
+        if receiver is not None:
+            receiver.hear(frame)
+            # A unit that is complete with it begins before voice activity processes a second of sound.
+            await receiver.unit_begun(UNIT_FIRST_MS)
+        await self.push_audio_frame(frame)
 
     async def _act(self, action: Action) -> None:
         try:
@@ -193,7 +181,7 @@ class SocketInput(DirectAudioInput):
             return
         for data in pictures.files:
             try:
-                size, image = await asyncio.to_thread(_as_rgb, data, self._socket.pictures)
+                size, image = await asyncio.to_thread(as_rgb, data, self._socket.pictures)
             except Exception as error:  # a decoder may raise any error
                 refusal = ProtocolError(
                     f"a picture cannot be read: {error}", code="invalid_payload", param="frame"
@@ -321,7 +309,7 @@ class SocketOutput(InterruptibleOutput):
         return self._clock.now_us() < self._may_cut_until_us
 
     def _count(self, frame: OutputAudioRawFrame) -> None:
-        self._came_us += len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
+        self._came_us += _long_us(frame)
         self._came.set()
 
     async def _until_opening(self) -> None:
@@ -378,11 +366,8 @@ class SocketOutput(InterruptibleOutput):
         if is_cut.is_set() or (self._is_interrupting and frame.interruptible):
             return False
         start_us = max(self._next_us, self._clock.now_us())
-        long_us = len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate
-        self._next_us = start_us + long_us
-        if self._reply_id is None and self._contexts:
-            # A context that began after an interruption.
-            self._begin(next(reversed(self._contexts.values())))
+        self._next_us = start_us + _long_us(frame)
+        self._begin_if_needed()
         pcm = frame.audio
         self._is_sent = ALREADY_SENT.is_on(frame)
         if not self._is_sent:
@@ -394,6 +379,11 @@ class SocketOutput(InterruptibleOutput):
             self._ahead.append((due_us, pcm[place : place + piece_bytes]))
         self._sent.set()
         return True
+
+    def _begin_if_needed(self) -> None:
+        """Begin the reply of a context that began after an interruption, at its first audio."""
+        if self._reply_id is None and self._contexts:
+            self._begin(next(reversed(self._contexts.values())))
 
     def say(self, pcm: bytes) -> None:
         """Send audio ahead of the pipeline (``UnitSink``); it counts as played from its frame on."""
@@ -629,9 +619,16 @@ class SocketTransport(BaseTransport):
         self.is_answer_awaited = is_answer_awaited
         self.heard_samples = 0
         self.caller_speaks = False
-        self._socket_input = SocketInput(self, params)
-        self._socket_output = SocketOutput(self, params)
+        self._socket_input, self._socket_output = self.made_sides(params)
         declare_events(self, "on_client_connected", "on_client_disconnected")
+
+    def made_sides(self, params: TransportParams) -> tuple[SocketInput, SocketOutput]:
+        """Make both sides; for transports whose sound goes another way."""
+        return SocketInput(self, params), SocketOutput(self, params)
+
+    async def is_ready(self) -> bool:
+        """Return whether the client is there; waits until that is known."""
+        return not self.session.gone.is_set()
 
     @property
     def heard_ms(self) -> int:
@@ -674,17 +671,5 @@ class SocketTransport(BaseTransport):
         return self._socket_output
 
 
-def _as_rgb(data: bytes, limits: PictureLimits) -> tuple[tuple[int, int], bytes]:
-    """Return (width, height) and raw RGB of a picture's file, within the limits. Blocks.
-
-    Raises ValueError for a file with more pixels than ``most_pixels``.
-    """
-    with Image.open(io.BytesIO(data), formats=("JPEG", "PNG", "WEBP")) as picture:
-        if picture.width * picture.height > limits.most_pixels:
-            raise ValueError(f"over {limits.most_pixels} pixels")
-        side_px = limits.longest_px
-        # A JPEG is decoded smaller at once.
-        picture.draft("RGB", (side_px, side_px))
-        rgb = picture.convert("RGB")
-        rgb.thumbnail((side_px, side_px))
-        return rgb.size, rgb.tobytes()
+def _long_us(frame: OutputAudioRawFrame) -> int:
+    return len(frame.audio) // PCM_BYTES_PER_SAMPLE * _US_PER_S // frame.sample_rate

@@ -46,6 +46,7 @@ from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.auth_failures import AuthFailures
 from parley.serving.gateway.auth.client_keys import (
     CALL_TOKEN_S,
+    EPHEMERAL,
     MOST_TOKEN_CHARS,
     ClientKeys,
     ClientToken,
@@ -416,7 +417,7 @@ class Access:
             # The time in which it begins a call, at most that of any token; the call may last longer.
             begin_s = min(CALL_TOKEN_S, wanted.expires_after.seconds)
             return {
-                "value": self._keys.mint(application, grants=grants, begin_s=begin_s),
+                "value": EPHEMERAL + self._keys.mint(application, grants=grants, begin_s=begin_s),
                 "expires_at": int(self._keys.now_s + begin_s),
                 "session": {
                     "type": "realtime",

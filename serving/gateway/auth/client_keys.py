@@ -3,7 +3,7 @@
 Keys are listed in a variable of the environment (``CALL_KEYS_ENV``), plain or hashed (``key_entries``). A
 token is ``v2.BODY.SIGNATURE``. The body is JSON in base64url, the signature an HMAC-SHA256 under the secret
 of the key with which the token was made. Every process with the key accepts it, and removing a key
-invalidates its tokens. A token
+invalidates its tokens. A client secret of OpenAI's protocol has ``ek_`` before it. A token
 names the application (a digest of the key), its user and the grants (``core.grants``). It holds two times:
 until when it begins a conversation, and until when the same user gets another token and reads their sessions.
 
@@ -30,6 +30,8 @@ from parley.serving.gateway.settings import CALL_KEYS_ENV, ServerSettings
 # Enough for grants that name 20 sessions; a handshake carries it as a subprotocol.
 MOST_TOKEN_CHARS = 3_000
 VERSION = "v2"
+# Precedes a token that is a client secret of OpenAI's: its clients for pages take no other credential.
+EPHEMERAL = "ek_"
 _DIGEST_CHARS = 32
 
 
@@ -190,7 +192,7 @@ class ClientKeys:
         Raises:
             TokenError: it was not made with one of these keys.
         """
-        version, _, rest = shown.partition(".")
+        version, _, rest = shown.removeprefix(EPHEMERAL).partition(".")
         body, _, signature = rest.partition(".")
         try:
             facts = json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))

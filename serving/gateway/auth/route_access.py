@@ -89,6 +89,8 @@ ROUTES: dict[tuple[str, str], Audience] = {
     # Calls and sessions.
     ("POST", "/api/token"): Audience.APPLICATION,
     ("POST", "/v1/realtime/client_secrets"): Audience.APPLICATION,
+    ("POST", "/v1/realtime/calls"): _C,
+    ("POST", "/v1/realtime/calls/{call_id}/hangup"): _C,
     ("POST", "/v1/chat/completions"): _C,
     ("POST", "/v1/audio/speech"): _C,
     ("POST", "/v1/audio/transcriptions"): _C,

@@ -18,7 +18,7 @@ from parley.protocols.client_protocol import ProtocolError
 from parley.protocols.openai_http import INVALID, OpenAiHttpError, error_body
 from parley.session_store.faults import log_failure
 
-OPENAI_PATHS = ("/v1/chat", "/v1/audio", "/v1/realtime/client_secrets")
+OPENAI_PATHS = ("/v1/chat", "/v1/audio", "/v1/realtime/client_secrets", "/v1/realtime/calls")
 
 
 class CompletionFailedError(AgentError):

@@ -16,7 +16,7 @@ full; any other is refused.
 ``/ws/half_duplex_omni/{name}`` the same with pictures.
 ``/v1/realtime`` serves three protocols: OpenAI's for ``?model=``, the MiniCPM-o server's for ``?mode=``, and
 Unmute's for the subprotocol ``realtime`` alone. Where none of these is given, the client's first message
-decides between the first two (``first_message``).
+decides between the first two (``first_message``). With ``?call_id=`` a socket follows a call over WebRTC.
 """
 
 import asyncio
@@ -31,10 +31,11 @@ from typing import Literal
 from fastapi import APIRouter, HTTPException, WebSocket
 from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketState
 
 from parley.core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
-from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.grants import ANONYMOUS, ClientIdentity, KeyScope
 from parley.models.tools.arguments import schema_faults
 from parley.protocols.client_name import check_name
 from parley.protocols.client_protocol import ClientProtocol
@@ -56,6 +57,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.eval_socket import close_socket
 from parley.serving.gateway.sockets.first_message import FirstMessage, is_minicpm
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
+from parley.serving.gateway.webrtc.held_calls import MOST_FOLLOWING, HeldRealtimeCalls
 
 CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 Mode = Literal["cascade", "duplex"]
@@ -101,6 +103,7 @@ class RealtimeSockets:
         usage: limits what each client may begin; a call that names no session begins one.
         access: checks that a client may begin a call.
         apps: switches of the surfaces.
+        held: calls over WebRTC, for further connections to them.
         default_mode: of clients that request none.
     """
 
@@ -113,6 +116,7 @@ class RealtimeSockets:
         usage: UsageLimits,
         access: Access,
         apps: Apps,
+        held: HeldRealtimeCalls,
         default_mode: str,
     ) -> None:
         self._settings = settings
@@ -121,6 +125,7 @@ class RealtimeSockets:
         self._usage = usage
         self._access = access
         self._apps = apps
+        self._held = held
         self._default_mode = default_mode
 
     def router(self) -> APIRouter:
@@ -157,6 +162,9 @@ class RealtimeSockets:
 
     async def realtime(self, websocket: WebSocket) -> None:
         """Serve OpenAI's realtime protocol (``model``), MiniCPM-o's (``mode``) or Unmute's (subprotocol)."""
+        if (call_id := websocket.query_params.get("call_id")) is not None:
+            await self._follow(websocket, call_id)
+            return
         kind = websocket.query_params.get("mode")
         if kind is not None and "model" not in websocket.query_params:
             await self.serve(
@@ -185,8 +193,24 @@ class RealtimeSockets:
                 is_transcription=_is_transcription(websocket),
             ),
             app="openai_realtime",
-            mode=_mode_of(model),
+            mode=mode_of(model),
         )
+
+    async def _follow(self, websocket: WebSocket, call_id: str) -> None:
+        """Serve a further connection to a call over WebRTC: OpenAI's sideband."""
+        try:
+            check_origin(websocket, allowed=self._settings.allowed_origins)
+            self._apps.check("openai_realtime")
+            identity = await self._access.identify(websocket, KeyScope.TALK)
+            self._access.check_surface(identity, "openai_realtime")
+            held = self._held.find(call_id, identity, is_open=self._access.is_open)
+            if held.following >= MOST_FOLLOWING:
+                raise HTTPException(429, f"{MOST_FOLLOWING} connections follow this call")
+        except (HTTPException, AgentError) as error:
+            await deny(websocket, error)
+            return
+        await self._accept(websocket)
+        await held.follow(websocket)
 
     async def _recognise(self, websocket: WebSocket) -> None:
         """Serve a client whose address does not tell its protocol, by its first message.
@@ -303,19 +327,19 @@ class RealtimeSockets:
     @asynccontextmanager
     async def admitted(
         self,
-        websocket: WebSocket,
+        connection: HTTPConnection,
         body: Mapping[str, object],
         *,
         app: AppId,
         uses_recogniser: bool,
         may_wait: bool = False,
     ) -> AsyncIterator[AdmittedClient]:
-        """Admit a handshake of any surface; the single place of that decision.
+        """Admit a handshake of any surface of sockets, or an offer; the single place of that decision.
 
         Its conversation begins in the block: one that is refused there is no session of its client.
 
         Args:
-            websocket: not accepted yet.
+            connection: request, or a socket that is not accepted yet.
             body: request of the client: ``mode``, ``session``.
             app: switch of the surface.
             uses_recogniser: true when the call would use the recogniser.
@@ -328,16 +352,16 @@ class RealtimeSockets:
             HTTPException, AgentError: it is refused; see ``deny``.
         """
         identity = await self._check(
-            websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
+            connection, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
         )
         counted = None if "session" in body else self._usage.take_session(identity)
         with unless_refused(counted):
             # Last, so that a token is used up only by a conversation that begins.
-            yield await self._access.admit(websocket, app)
+            yield await self._access.admit(connection, app)
 
     async def _check(
         self,
-        websocket: WebSocket,
+        connection: HTTPConnection,
         body: Mapping[str, object],
         *,
         app: AppId,
@@ -345,10 +369,10 @@ class RealtimeSockets:
         may_wait: bool = False,
     ) -> ClientIdentity:
         """Check a handshake as ``admit`` does; nothing is used up by it."""
-        check_origin(websocket, allowed=self._settings.allowed_origins)
+        check_origin(connection, allowed=self._settings.allowed_origins)
         self._apps.check(app)
         self._calls.check_room(uses_recogniser=uses_recogniser, may_wait=may_wait)
-        identity = await self._access.check(websocket, app)
+        identity = await self._access.check(connection, app)
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=may_wait)
         await self._check_body(body, identity)
         return identity
@@ -360,7 +384,7 @@ def subprotocols_of(websocket: WebSocket) -> list[str]:
     return [name for name in offered if not name.startswith(TOKENS)]
 
 
-def _mode_of(model: str) -> str | None:
+def mode_of(model: str) -> str | None:
     """Return the mode that a model's name selects; None for any other name: the deployment decides."""
     return {"parley-cascade": "cascade", "parley-duplex": "duplex"}.get(model)
 

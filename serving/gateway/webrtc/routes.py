@@ -41,15 +41,29 @@ CheckBody = Callable[[Mapping[str, object], ClientIdentity], Awaitable[None]]
 APP = "browser"
 # Name of the transport in the body of ``/start``, by the protocol of Pipecat's clients, and in the queue.
 TRANSPORT = "webrtc"
-# Client of the offer that this task answers. The signalling between the route and the call carries the
-# client's own data, and an identity must not be part of that.
-OFFERING: ContextVar[ClientIdentity] = ContextVar("parley.offering")
 # Started sessions that wait for their offer; with the default start_body_bytes they hold some 4 MB.
 MAX_STARTED_SESSIONS = 1_000
 
 
 # Bytes that POST /start may keep for its offer; more gets 413.
 START_BODY_BYTES = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Offering:
+    """Offer that a task answers.
+
+    Attributes:
+        identity: client that sent it.
+        begin: begins its conversation; None: that of a browser.
+    """
+
+    identity: ClientIdentity
+    begin: OnConnection | None = None
+
+
+# The signalling between a route and the call carries the client's own data; these must not be part of it.
+OFFERING: ContextVar[Offering] = ContextVar("parley.offering")
 
 
 @dataclass
@@ -72,7 +86,7 @@ class Door(Protocol):
 
     def is_open(self, pc_id: str) -> bool: ...
     def check_json(self, body: dict[str, object]) -> dict[str, object]: ...
-    async def offer_json(self, body: dict[str, object]) -> dict[str, str]: ...
+    async def offer_json(self, body: dict[str, object], *, has_events: bool = False) -> dict[str, str]: ...
     async def candidates_json(self, body: dict[str, object]) -> None: ...
     async def hang_up(self, connection: SmallWebRTCConnection) -> None: ...
     async def close(self) -> None: ...
@@ -244,7 +258,7 @@ class WebRtcRoutes:
                 begun = await self._access.admit(request, APP)
                 if begun.next_token is not None:
                     more["next_token"] = begun.next_token
-            offering = OFFERING.set(identity)
+            offering = OFFERING.set(Offering(identity))
             try:
                 return {**await self._door.offer_json(body), **more}
             finally:

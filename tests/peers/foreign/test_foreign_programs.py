@@ -34,7 +34,9 @@ async def test_clients_for_pages_hold_their_conversations(
     # The console has the packages of the others as well.
     monkeypatch.setenv("PARLEY_PIPECAT_JS_NODE_PATH", f"{console}/node_modules")
     client = await installed(PROGRAMS["pipecat_js_webrtc"], tmp_path)
+    agents = await installed(PROGRAMS["agents_js_webrtc"], tmp_path / "agents")
     pages = {"pipecat_js_webrtc": client, "pipecat_js_websocket": client, "pipecat_console": console}
+    pages["agents_js_webrtc"] = agents
     sounds = recordings(tmp_path)
     # At the same time: most of a conversation is waiting for words that are being spoken.
     seen = await asyncio.gather(

@@ -66,8 +66,8 @@ class Talk:
         done: actions that it requested.
     """
 
-    def __init__(self) -> None:
-        self.protocol = OpenAIRealtime("m", schema_faults=schema_faults)
+    def __init__(self, *, has_tracks: bool = False) -> None:
+        self.protocol = OpenAIRealtime("m", schema_faults=schema_faults, has_tracks=has_tracks)
         self.order = Order()
         self.received: list[Message] = []
         self.done: list[Action] = []
@@ -175,11 +175,12 @@ events = st.one_of(
 @given(
     st.lists(st.one_of(happenings, events), max_size=40),
     st.sampled_from([None, Speech, SessionUpdate, CancelResponse]),
+    st.booleans(),
 )
 def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
-    steps: list[Any], refuse: type[Action] | None
+    steps: list[Any], refuse: type[Action] | None, has_tracks: bool
 ):
-    talk = Talk()
+    talk = Talk(has_tracks=has_tracks)
     for step in steps:
         if not isinstance(step, dict):
             talk.report(step)

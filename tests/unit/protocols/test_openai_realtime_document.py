@@ -27,7 +27,7 @@ def keywords(source: str, name: str) -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", ["openai", "agents", "pipecat", "livekit", "scenario"])
+@pytest.mark.parametrize("name", ["openai", "agents", "pipecat", "livekit", "scenario", "webrtc"])
 def test_every_client_has_an_example_that_is_python(name: str):
     assert "localhost:7860" in EXAMPLES[name]
     keywords(EXAMPLES[name], "")
@@ -39,6 +39,10 @@ def test_the_examples_arguments_are_those_of_the_clients():
         keywords(EXAMPLES["openai"], "connect")
         <= inspect.signature(AsyncOpenAI(api_key="x").realtime.connect).parameters.keys()
     )
+    connect = inspect.signature(AsyncOpenAI(api_key="x").realtime.connect).parameters.keys()
+    assert keywords(EXAMPLES["sideband"], "realtime.connect") <= connect
+    create = inspect.signature(AsyncOpenAI(api_key="x").realtime.calls.create).parameters.keys()
+    assert keywords(EXAMPLES["webrtc"], "calls.create") <= create
     settings = inspect.signature(OpenAIRealtimeLLMService.Settings).parameters.keys()
     assert keywords(EXAMPLES["pipecat"], "Settings") <= settings
     service = inspect.signature(OpenAIRealtimeLLMService).parameters.keys()

@@ -113,12 +113,27 @@ PIPECAT_JS: dict[str, Any] = {
     "state": "disconnected",
     **SOUND,
 }
+AGENTS_PAGE: dict[str, Any] = {
+    "errors": [],
+    "called": ["Paris"],
+    "interrupted": 1,
+    "history": [
+        ["user", [QUESTION]],
+        ["assistant", ["They say: sunny in Paris. We open"]],
+        ["user", ["please tell me the price"]],
+        ["assistant", [PRICE]],
+    ],
+    "hung_up": 200,
+    "state": "disconnected",
+    **SOUND,
+}
 CONSOLE: dict[str, Any] = {
     "errors": [], "question": True, "answer": True, "price": True, "over": True, **SOUND
 }  # fmt: skip
 SEEN: dict[str, dict[str, Any]] = {
     "agents": AGENTS,
     "agents_js": AGENTS,
+    "agents_js_webrtc": AGENTS_PAGE,
     "livekit": LIVEKIT,
     "openai": OPENAI,
     "pipecat": PIPECAT,
@@ -166,6 +181,34 @@ def test_a_conversation_as_it_should_be_has_no_faults(name: str):
         ("agents", {"history": AGENTS["history"][:3]}, "the history is"),
         ("agents", {"history": [["user", ["opening"]], *AGENTS["history"][1:]]}, "was heard as"),
         ("agents", {"audio_bytes": 10}, "only 10 bytes"),
+        ("agents_js_webrtc", {"errors": ["gone"]}, "error: gone"),
+        ("agents_js_webrtc", {"called": []}, "the tool was called with []"),
+        ("agents_js_webrtc", {"interrupted": 0}, "interrupted 0 times"),
+        ("agents_js_webrtc", {"history": AGENTS_PAGE["history"][:2]}, "the history is"),
+        (
+            "agents_js_webrtc",
+            {"history": [["user", ["opening"]], *AGENTS_PAGE["history"][1:]]},
+            "was heard as ['opening']",
+        ),
+        (
+            "agents_js_webrtc",
+            {
+                "history": [
+                    AGENTS_PAGE["history"][0],
+                    ["assistant", [f"sunny in Paris. {LONG}"]],
+                    *AGENTS_PAGE["history"][2:],
+                ]
+            },
+            "the answer that the caller spoke over",
+        ),
+        (
+            "agents_js_webrtc",
+            {"history": [*AGENTS_PAGE["history"][:3], ["assistant", [""]]]},
+            "the last answer",
+        ),
+        ("agents_js_webrtc", {"hung_up": 404}, "the call ended with 404"),
+        ("agents_js_webrtc", {"state": "connected"}, "the client is connected"),
+        ("agents_js_webrtc", {"loudest": 0.01}, "the loudest sound is 0.010"),
         ("livekit", {"errors": ["gone"]}, "error: gone"),
         ("livekit", {"called": ["Paris", "Paris"]}, "the tool was called"),
         ("livekit", {"heard": ["stop please"]}, "heard: "),
