@@ -15,23 +15,14 @@ from parley.serving.pool.pool import Assignment, Pool
 from parley.serving.pool.settings import PoolTuning
 from parley.serving.scheduler.types import Task, WorkerRequest
 from tests.peers.minicpm_server import minicpm_server
-from tests.peers.ray.environment import SECRET_ENV, LocalCluster, ray_python, running_cluster
+from tests.peers.ray.environment import SECRET_ENV, LocalCluster
 from tests.peers.test_pool import There, until
-
-# Fixture.
-__all__ = ["ray_python"]
 
 pytestmark = [pytest.mark.alone, pytest.mark.packages, pytest.mark.asyncio(loop_scope="module")]
 
 NUMBERS = itertools.count()
 # Ray notices the end of an actor or node after seconds, and starts another in about as many.
 PATIENCE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def cluster(ray_python: str) -> Iterator[LocalCluster]:
-    with running_cluster(ray_python) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="module")
