@@ -1,4 +1,4 @@
-"""One cluster for all tests of the folder."""
+"""Provide one cluster to all tests of the folder."""
 
 from collections.abc import Iterator
 
