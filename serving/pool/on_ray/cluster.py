@@ -59,6 +59,9 @@ class LineActor(_Owner):
     async def attend(self, text: str) -> str:
         return await self._host.attend(text)
 
+    async def look(self, member: str) -> str:
+        return await self._host.look(member)
+
     async def leave(self, member: str) -> str:
         return await self._host.leave(member)
 
@@ -132,6 +135,11 @@ class RayCluster:
         """Return the answer of a line to an ``Attention``."""
         actor = await self._line(pool, line, lease_s)
         return await self._answer(_line(pool, line), actor.attend.remote(sent))
+
+    async def look(self, pool: str, line: str, lease_s: float, member: str) -> str:
+        """Return the ``WholeLine`` of a gateway."""
+        actor = await self._line(pool, line, lease_s)
+        return await self._answer(_line(pool, line), actor.look.remote(member))
 
     async def leave(self, pool: str, line: str, lease_s: float, member: str) -> str:
         """Remove a gateway from a line."""

@@ -179,8 +179,6 @@ class RayLine:
             numbers,
             tuple(row for row in member.news if isinstance(row, GrantedRow)),
             tuple(row for row in member.news if isinstance(row, RefusedRow)),
-            self._seen_requests(member, now_ms) if sent.is_looking else (),
-            self._seen_leases(member, now_ms) if sent.is_looking else (),
         )
 
     def has_news(self, asked: Attention) -> bool:
@@ -194,6 +192,26 @@ class RayLine:
     def version(self) -> int:
         """Number that changes whenever a place may have changed."""
         return self._scheduler.version
+
+    def seen_requests(self, member: str, now_ms: int) -> tuple[SeenRequest, ...]:
+        """Return the line in order, as a gateway sees it."""
+        return tuple(
+            SeenRequest(
+                each.want.ticket_id,
+                each.member == member,
+                each.want.session_id,
+                each.want.task,
+                now_ms - each.asked_ms,
+            )
+            for each in sorted(self._waiting.values(), key=lambda waiting: waiting.key)
+        )
+
+    def seen_leases(self, member: str, now_ms: int) -> tuple[SeenLease, ...]:
+        """Return all leases, as a gateway sees them."""
+        return tuple(
+            SeenLease(ticket, each.member == member, each.lease, each.want.task, now_ms - each.since_ms)
+            for ticket, each in self._leases.items()
+        )
 
     def leave(self, member: str, now_ms: int, clock_us: int) -> None:
         """Remove a gateway with its requests, leases and reports."""
@@ -539,24 +557,6 @@ class RayLine:
         )
         member = self._members[waiting.member]
         member.news.append(GrantedRow(ticket, lease, waiting.number, self._last_news))
-
-    def _seen_requests(self, member: _Member, now_ms: int) -> tuple[SeenRequest, ...]:
-        return tuple(
-            SeenRequest(
-                each.want.ticket_id,
-                each.member == member.id,
-                each.want.session_id,
-                each.want.task,
-                now_ms - each.asked_ms,
-            )
-            for each in sorted(self._waiting.values(), key=lambda waiting: waiting.key)
-        )
-
-    def _seen_leases(self, member: _Member, now_ms: int) -> tuple[SeenLease, ...]:
-        return tuple(
-            SeenLease(ticket, each.member == member.id, each.lease, each.want.task, now_ms - each.since_ms)
-            for ticket, each in self._leases.items()
-        )
 
 
 def _number(row: GrantedRow | RefusedRow) -> int:

@@ -12,7 +12,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from loguru import logger
 
 from parley.serving.pool.on_ray.line import RayLine
-from parley.serving.pool.on_ray.messages import ANSWER, ATTENTION, EXCHANGE, NOTICE, HostReport, Notice
+from parley.serving.pool.on_ray.messages import (
+    ANSWER,
+    ATTENTION,
+    EXCHANGE,
+    NOTICE,
+    PART,
+    SEEN_REQUESTS,
+    WHOLE_LINE,
+    HostReport,
+    Notice,
+    WholeLine,
+)
 
 # Interval at which workers are asked for the sessions that they hold, while some may not be known.
 ASK_MS = 500
@@ -80,6 +91,18 @@ class LineHost:
         except TimeoutError:
             pass
         return NOTICE.dump_json(Notice(has_news, self._line.version)).decode()
+
+    async def look(self, member: str) -> str:
+        """Return the ``WholeLine`` of a gateway."""
+        line, now_ms = self._line, self._now_ms()
+        requests = line.seen_requests(member, now_ms)
+        parts = (requests[place : place + PART] for place in range(0, len(requests), PART))
+        seen = WholeLine(
+            line.version,
+            tuple(SEEN_REQUESTS.dump_json(part).decode() for part in parts),
+            line.seen_leases(member, now_ms),
+        )
+        return WHOLE_LINE.dump_json(seen).decode()
 
     async def leave(self, member: str) -> str:
         """Remove a gateway."""

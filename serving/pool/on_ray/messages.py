@@ -12,6 +12,9 @@ from parley.serving.pool.shared.scheduler import LineChanges
 from parley.serving.pool.shared.tables import GrantedRow, SeenLease, SeenRequest
 from parley.serving.scheduler.types import RefusalReason
 
+# Requests in one part of a line, which are read in less than a millisecond.
+PART = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
@@ -24,7 +27,6 @@ class Exchange:
         has_joined: the gateway has been in this line before, so the line should know of it.
         after: number of the last grant or refusal that it has read.
         most_waiting: queued requests of all gateways; more are refused.
-        is_looking: it wants the whole line.
         changes: of its requests, leases and workers.
     """
 
@@ -34,7 +36,6 @@ class Exchange:
     has_joined: bool = False
     after: int = 0
     most_waiting: int = 1_000
-    is_looking: bool = False
     changes: LineChanges = field(default_factory=LineChanges)
 
 
@@ -59,8 +60,6 @@ class LineAnswer:
         numbers: places of the requests of the exchange.
         granted: news after ``Exchange.after``.
         refused: the same.
-        requests: the whole line in order, where it was wanted.
-        leases: the same.
     """
 
     life: str
@@ -70,8 +69,22 @@ class LineAnswer:
     numbers: dict[str, int] = field(default_factory=dict)
     granted: tuple[GrantedRow, ...] = ()
     refused: tuple[RefusedRow, ...] = ()
-    requests: tuple[SeenRequest, ...] = ()
-    leases: tuple[SeenLease, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class WholeLine:
+    """Requests and leases of all gateways, as one of them sees them.
+
+    Attributes:
+        version: of the places in the line.
+        requests: in order, in parts: the JSON of ``PART`` requests each, so that a gateway can read them with
+            pauses, in which its calls go on.
+        leases: of all gateways.
+    """
+
+    version: int
+    requests: tuple[str, ...]
+    leases: tuple[SeenLease, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +175,8 @@ EXCHANGE = TypeAdapter(Exchange)
 ANSWER = TypeAdapter(LineAnswer)
 ATTENTION = TypeAdapter(Attention)
 NOTICE = TypeAdapter(Notice)
+WHOLE_LINE = TypeAdapter(WholeLine)
+SEEN_REQUESTS = TypeAdapter(tuple[SeenRequest, ...])
 HOST_REPORT = TypeAdapter(HostReport)
 CALL = TypeAdapter(RayCall)
 REPLY = TypeAdapter(RayReply)

@@ -18,12 +18,15 @@ from parley.serving.pool.on_ray.messages import (
     ATTENTION,
     EXCHANGE,
     NOTICE,
+    SEEN_REQUESTS,
+    WHOLE_LINE,
     Attention,
     Exchange,
     LineAnswer,
 )
 from parley.serving.pool.settings import SharedPoolSettings
 from parley.serving.pool.shared.scheduler import LineChanges, SharedScheduler
+from parley.serving.pool.shared.tables import SeenRequest
 from parley.serving.pool.shared.turns import LineTask
 from parley.serving.scheduler.clock_offset import ClockOffset
 from parley.serving.scheduler.types import Effect
@@ -115,13 +118,13 @@ class RayLineSync(LineTask):
     async def _step(self, *, is_due: bool) -> None:
         scheduler = self._scheduler
         if not self._is_joined:
-            self._is_joined = (await self._exchange(LineChanges(), is_looking=False)).is_joined
+            self._is_joined = (await self._exchange(LineChanges())).is_joined
             if not self._is_joined:
                 # It has joined, and brings all it has with the next exchange.
                 scheduler.mark_all()
         changes = scheduler.take_changes(self._offset.us)
         try:
-            answer = await self._exchange(changes, is_looking=False)
+            answer = await self._exchange(changes)
         except BaseException:
             scheduler.put_back(changes)
             raise
@@ -141,17 +144,18 @@ class RayLineSync(LineTask):
         self._deliver(effects)
 
     async def _look(self) -> int:
-        answer = await self._exchange(LineChanges(), is_looking=True)
-        if not answer.is_joined:
-            self._is_joined = False
-            return 0
-        # Its news comes again with the next step.
-        self._has_news |= bool(answer.granted or answer.refused)
-        self._scheduler.on_seen(answer.requests, answer.leases)
-        self._version = answer.version
-        return len(answer.requests)
+        text = await self._link.call("look", {**self._place, "member": self._member})
+        seen = WHOLE_LINE.validate_json(text)
+        requests: list[SeenRequest] = []
+        for part in seen.requests:
+            requests += SEEN_REQUESTS.validate_json(part)
+            # The calls of this gateway go on in between.
+            await asyncio.sleep(0)
+        self._scheduler.on_seen(requests, seen.leases)
+        self._version = seen.version
+        return len(requests)
 
-    async def _exchange(self, changes: LineChanges, *, is_looking: bool) -> LineAnswer:
+    async def _exchange(self, changes: LineChanges) -> LineAnswer:
         self._number += 1
         sent = Exchange(
             self._member,
@@ -160,7 +164,6 @@ class RayLineSync(LineTask):
             bool(self._life),
             self._read,
             self._scheduler.settings.max_waiting,
-            is_looking,
             changes,
         )
         asked_us = self._now_ms() * 1_000
@@ -172,7 +175,7 @@ class RayLineSync(LineTask):
         )
         if not answer.is_joined:
             self._life, self._read = answer.life, 0
-        elif not is_looking:
+        else:
             numbers = [row.granted for row in answer.granted] + [row.number for row in answer.refused]
             self._read = max(numbers, default=self._read)
         return answer

@@ -3,17 +3,19 @@
 import asyncio
 import itertools
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 
 from parley.core.errors import EngineError
+from parley.evals.bench.shared_pool.__main__ import kept_order
 from parley.models.omni import Preparation
 from parley.models.omni.hosted.engine import HostedOmniSettings, WorkerOmniEngine
 from parley.serving.pool.pool import Assignment, Pool
-from parley.serving.pool.settings import PoolTuning
+from parley.serving.pool.settings import PoolTuning, RaySettings
 from parley.serving.scheduler.types import Task, WorkerRequest
+from tests.peers import test_shared_pool
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.ray.environment import SECRET_ENV, LocalCluster
 from tests.peers.test_pool import There, until
@@ -211,3 +213,43 @@ async def test_a_node_that_is_lost_takes_only_its_own_conversations_and_comes_ba
         placed = await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S)
         assert here.order == ["a", "b", "a", "c"]
         assert placed[0].lease.worker == "far" and placed[1].lease.worker == "near"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "judged",
+    [
+        test_shared_pool.test_a_slot_goes_to_the_first_request_whichever_gateway_it_is_on,
+        test_shared_pool.test_an_operator_removes_a_caller_of_another_gateway,
+        test_shared_pool.test_a_full_line_counts_the_callers_of_all_gateways,
+        test_shared_pool.test_memory_and_handles_count_over_all_gateways,
+        test_shared_pool.test_a_restarted_worker_loses_its_conversations_and_takes_them_again,
+        test_shared_pool.test_pools_of_other_names_share_nothing,
+    ],
+    ids=lambda judged: judged.__name__.removeprefix("test_"),
+)
+async def test_a_line_on_ray_passes_what_one_in_postgresql_passes(
+    cluster: LocalCluster, judged: Callable[[RaySettings], Awaitable[None]]
+) -> None:
+    await judged(RaySettings(address=cluster.address, python=cluster.python))
+
+
+@pytest.mark.slow
+async def test_callers_of_two_gateway_processes_are_served_in_order_of_arrival(cluster: LocalCluster) -> None:
+    place = RaySettings(address=cluster.address, python=cluster.python)
+    order = await kept_order(place, callers=100, every_ms=5)
+    assert order["served"] == order["callers"] == 100
+    assert order["out_of_order"] == 0
+
+
+@pytest.mark.slow
+async def test_a_worker_that_is_drained_ends_and_is_not_started_again(
+    cluster: LocalCluster, engine: str
+) -> None:
+    async with site(cluster, engine, "far") as here:
+        first, second = here.pools
+        await first.drain("far")
+        await until(lambda: [pool.seen()[0].url for pool in here.pools] == [None, None], PATIENCE_S)
+        # The actor that ran it is asked by each gateway again, and has started one process.
+        worker = second.process("far")
+        assert worker is not None and worker.starts == 1 and second.standing("far") is None

@@ -59,7 +59,7 @@ class Member:
         self.leases: dict[str, LeaseRow] = {}
         self.send()
 
-    def send(self, *, is_looking: bool = False, most: int = 1_000, **changes: object) -> LineAnswer:
+    def send(self, *, most: int = 1_000, **changes: object) -> LineAnswer:
         sent = Exchange(
             self.name,
             next(self._counter),
@@ -67,7 +67,6 @@ class Member:
             bool(self.life),
             self.after,
             most,
-            is_looking,
             LineChanges(**changes),  # type: ignore[arg-type]
         )
         answer = self.site.line.exchange(sent, self.site.now_ms, self.site.clock_us)
@@ -102,7 +101,8 @@ class Member:
 
     @property
     def line(self) -> list[str]:
-        return [each.ticket for each in self.send(is_looking=True).requests]
+        seen = self.site.line.seen_requests(self.name, self.site.now_ms)
+        return [each.ticket for each in seen]
 
 
 @pytest.fixture
@@ -392,7 +392,13 @@ def test_a_late_request_is_put_before_others_by_a_bounded_time(site: Site) -> No
     stale = RequestRow(WorkerRequest("d", "d", Task.OMNI_DUPLEX), number=1, is_new=True)
     there.send(requests=(stale,))
     assert here.line == ["a", "d", "b", "c"]
-    assert there.send(is_looking=True).leases == ()
+    assert [each.is_own for each in site.line.seen_requests("there", site.now_ms)] == [
+        False,
+        True,
+        False,
+        True,
+    ]
+    assert site.line.seen_leases("there", site.now_ms) == ()
 
 
 def test_a_gateway_that_leaves_frees_everything_at_once(site: Site) -> None:
