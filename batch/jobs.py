@@ -10,36 +10,28 @@ A killed job leaves the sources under way as they were: being interrupted is no 
 """
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from typing import Any
 
 from parley.batch.destination import Destination
-from parley.batch.recogniser import gpus_of, secrets_of
-from parley.batch.s3.address import storage_environment
-from parley.batch.settings import BatchSettings, RecogniserChoice
+from parley.batch.settings import BatchSettings
 from parley.batch.sources import BatchSource
-from parley.batch.worker import MOST_MESSAGE_BYTES, JobStart, ReportKind, WorkItem
+from parley.batch.worker import MOST_MESSAGE_BYTES, ReportKind, WorkItem
+from parley.batch.worker_process import Executor, JobWorker
 from parley.core.errors import EngineError
-from parley.recording.at_rest import KEYS_ENV
-from parley.runtime.engine_hosting.supervisor import child_environment
 from parley.runtime.progress import Progress, printable
 
 # Workers that die one after the other without a source: the machine has no memory for them.
 MOST_LOST = 3
-END_S = 5.0
+# Machines that a source may lose without a failure of its own: it may be what takes them down.
+MOST_MOVED = 3
 # A destination that another run has taken over is noticed in this time.
 CHECK_S = 5.0
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(slots=True)
@@ -91,19 +83,26 @@ class BatchJob:
     Args:
         settings: of the job.
         destination: of the outputs, held by this process.
+        executor: in which the workers run.
     """
 
-    def __init__(self, settings: BatchSettings, destination: Destination) -> None:
+    def __init__(self, settings: BatchSettings, destination: Destination, executor: Executor) -> None:
         self._settings = settings
         self._destination = destination
-        self._workers: list[_WorkerProcess] = []
+        self._executor = executor
+        self._workers: list[JobWorker] = []
         self._waiting: deque[BatchSource] = deque()
-        self._result = JobResult(gpus=gpus_of(settings.recogniser))
+        self._moved = Counter[str]()
+        self._result = JobResult()
         self._began_s = 0.0
         self._lost = 0
 
-    def run(self, sources: Sequence[BatchSource], *, workers: int) -> JobResult:
+    def run(self, sources: Sequence[BatchSource], *, workers: int | None = None) -> JobResult:
         """Transcribe the sources; return when all are done or parked.
+
+        Args:
+            sources: that are to do.
+            workers: number of workers; None: that of the executor.
 
         Raises:
             EngineError: a worker does not load, or the outputs cannot be written.
@@ -112,10 +111,12 @@ class BatchJob:
         if not sources:
             return self._result
         self._waiting = deque(sources)
-        self._result.workers = min(workers, len(sources))
+        most = self._executor.default_workers() if workers is None else workers
+        self._result.workers = min(most, len(sources))
+        self._result.gpus = self._executor.gpus(self._result.workers)
         progress = Progress("transcribed", len(sources))
         try:
-            self._workers = [self._start() for _ in range(self._result.workers)]
+            self._workers = [self._executor.start() for _ in range(self._result.workers)]
             while self._workers:
                 self._destination.check_held()
                 until_s = min(worker.until_s for worker in self._workers)
@@ -125,20 +126,34 @@ class BatchJob:
                     if worker.connection in ready:
                         self._hear(worker, progress)
                     elif time.monotonic() >= worker.until_s:
-                        stall_s = (
-                            self._settings.limits.stall_s if worker.is_ready else self._settings.limits.load_s
-                        )
-                        self._lose(worker, f"no progress for {stall_s:g} s", progress)
+                        self._on_late(worker, progress)
+                self._end_unplaced()
         finally:
             for worker in self._workers:
                 worker.end()
         self._result.wall_s = time.monotonic() - self._began_s
         return self._result
 
-    def _start(self) -> "_WorkerProcess":
-        return _WorkerProcess(self._settings, self._destination)
+    def _on_late(self, worker: JobWorker, progress: Progress) -> None:
+        limits = self._settings.limits
+        if not worker.is_placed:
+            if any(each.is_placed for each in self._workers):
+                # The others may have all the places there are.
+                worker.until_s = time.monotonic() + limits.load_s
+            else:
+                self._lose(worker, worker.death(), progress)
+            return
+        stall_s = limits.stall_s if worker.is_ready else limits.load_s
+        self._lose(worker, f"no progress for {stall_s:g} s", progress)
 
-    def _hear(self, worker: "_WorkerProcess", progress: Progress) -> None:
+    def _end_unplaced(self) -> None:
+        """End workers that wait for a place when no source waits for them."""
+        for worker in list(self._workers):
+            if not (worker.is_placed or self._waiting):
+                self._workers.remove(worker)
+                worker.end()
+
+    def _hear(self, worker: JobWorker, progress: Progress) -> None:
         try:
             message = json.loads(worker.connection.recv_bytes(MOST_MESSAGE_BYTES))
         except (EOFError, OSError):
@@ -147,7 +162,8 @@ class BatchJob:
         worker.until_s = time.monotonic() + self._settings.limits.stall_s
         match ReportKind(message["kind"]):
             case ReportKind.PROGRESS:
-                progress.note(f"{message['audio_ms'] // 1_000} s of {printable(worker.name)}")
+                name = "" if worker.source is None else printable(worker.source.name)
+                progress.note(f"{message['audio_ms'] // 1_000} s of {name}")
             case ReportKind.READY:
                 worker.is_ready = True
                 self._lost = 0
@@ -161,7 +177,7 @@ class BatchJob:
             case ReportKind.BROKEN:
                 raise EngineError(message["reason"], engine=self._settings.recogniser.name, retryable=False)
 
-    def _give(self, worker: "_WorkerProcess") -> None:
+    def _give(self, worker: JobWorker) -> None:
         """Give a worker the next source; end it when there is none."""
         worker.source = None
         if not self._waiting:
@@ -183,7 +199,7 @@ class BatchJob:
         with suppress(OSError):
             worker.connection.send_bytes(json.dumps(asdict(item)).encode())
 
-    def _done(self, worker: "_WorkerProcess", facts: dict[str, Any], progress: Progress) -> None:
+    def _done(self, worker: JobWorker, facts: dict[str, Any], progress: Progress) -> None:
         assert worker.source is not None
         self._destination.finish(worker.source.name, audio_ms=facts["audio_ms"], cpu_ms=facts["cpu_ms"])
         result = self._result
@@ -194,9 +210,7 @@ class BatchJob:
         self._step(progress, worker.source.name)
         self._give(worker)
 
-    def _failed(
-        self, worker: "_WorkerProcess", reason: str, *, may_succeed: bool, progress: Progress
-    ) -> None:
+    def _failed(self, worker: JobWorker, reason: str, *, may_succeed: bool, progress: Progress) -> None:
         source = worker.source
         assert source is not None
         worker.source = None
@@ -215,15 +229,19 @@ class BatchJob:
         result.wall_s = time.monotonic() - self._began_s
         progress.step(f"RTFx {result.real_time_factor:.0f}, {result.parked} parked; {printable(note)}")
 
-    def _lose(self, worker: "_WorkerProcess", reason: str, progress: Progress) -> None:
+    def _lose(self, worker: JobWorker, reason: str, progress: Progress) -> None:
         """Replace a worker that is gone or stalls.
 
         Raises:
             EngineError: workers die without a source.
         """
+        source = worker.source
         worker.end()
         self._workers.remove(worker)
-        if worker.source is not None:
+        if source is not None and worker.is_blameless and self._moved[source.name] < MOST_MOVED:
+            self._moved[source.name] += 1
+            self._waiting.appendleft(source)
+        elif source is not None:
             self._failed(worker, f"its worker was lost: {reason}", may_succeed=True, progress=progress)
         else:
             self._lost += 1
@@ -234,58 +252,4 @@ class BatchJob:
                     retryable=False,
                 )
         if self._waiting:
-            self._workers.append(self._start())
-
-
-class _WorkerProcess:
-    """Process of ``batch.worker``, and its source."""
-
-    def __init__(self, settings: BatchSettings, destination: Destination) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            handle = theirs.fileno()
-            self._process = subprocess.Popen(
-                (sys.executable, "-m", "parley.batch.worker", str(handle)),
-                env=_worker_environment(settings.recogniser),
-                pass_fds=(handle, *destination.descriptors),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-            )
-        self.connection = Connection(ours.detach())
-        self.source: BatchSource | None = None
-        self.is_ready = False
-        self.until_s = time.monotonic() + settings.limits.load_s
-        start = JobStart(settings.model_dump(mode="json"), destination.location)
-        with suppress(OSError):
-            self.connection.send_bytes(json.dumps(asdict(start)).encode())
-
-    @property
-    def name(self) -> str:
-        """Name of the source under way."""
-        return "" if self.source is None else self.source.name
-
-    def death(self) -> str:
-        """Return how the process ended."""
-        try:
-            status = self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            return "it closed its connection"
-        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-
-    def end(self) -> None:
-        """Kill the process: what it has written is whole, and what it has not is done again."""
-        self.connection.close()
-        self._process.kill()
-        self._process.wait()
-
-
-def _worker_environment(recogniser: RecogniserChoice) -> dict[str, str]:
-    """Return the environment of a worker: one core, and the secrets of calls, buckets and the recogniser."""
-    keys = os.environ.get(KEYS_ENV)
-    own = dict.fromkeys(THREADS, "1") | storage_environment() | ({} if keys is None else {KEYS_ENV: keys})
-    return child_environment(on_device=True) | own | secrets_of(recogniser)
-
-
-def default_workers() -> int:
-    """Return the number of usable cores but one, at least 1."""
-    return max(1, len(os.sched_getaffinity(0)) - 1)
+            self._workers.append(self._executor.start())

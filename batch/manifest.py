@@ -22,6 +22,8 @@ from parley.batch.transcript import written_key
 from parley.core.errors import ConfigError
 
 MANIFEST, LOCK = "manifest.db", ".manifest.lock"
+# Held by workers on other machines, which inherit nothing.
+WORKERS_LOCK = ".workers.lock"
 HELD_S, LOCK_POLL_S = 5.0, 0.05
 _TABLE = """
 CREATE TABLE IF NOT EXISTS items (
@@ -168,29 +170,53 @@ class Manifest:
 def hold_folder(folder: Path) -> Iterator[int]:
     """Create the folder and hold it for this run; yield the descriptor of the lock.
 
-    Workers inherit the descriptor, so that the folder is free only when the last of them is gone. Those of a
-    run that was killed end within ``HELD_S``.
+    Workers inherit the descriptor, so that the folder is free only when the last of them is gone; those of
+    other machines hold a lock of their own (``hold_as_worker``). Those of a run that was killed end within
+    ``HELD_S``.
 
     Raises:
         ConfigError: another run holds it, or it cannot be written.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from error
+    with _locked(folder, LOCK, fcntl.LOCK_EX) as handle:
+        if (folder / WORKERS_LOCK).exists():
+            with _locked(folder, WORKERS_LOCK, fcntl.LOCK_EX):
+                pass
+        yield handle
+
+
+@contextmanager
+def hold_as_worker(folder: Path) -> Iterator[int]:
+    """Hold the folder for a worker on another machine than the run; yield the descriptor of the lock.
+
+    Raises:
+        ConfigError: the next run has begun.
+    """
+    with _locked(folder, WORKERS_LOCK, fcntl.LOCK_SH) as handle:
+        yield handle
+
+
+@contextmanager
+def _locked(folder: Path, name: str, kind: int) -> Iterator[int]:
+    try:
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from error
     try:
-        _lock(handle, folder)
+        _lock(handle, folder, kind)
         yield handle
     finally:
         os.close(handle)
 
 
-def _lock(handle: int, folder: Path) -> None:
+def _lock(handle: int, folder: Path, kind: int) -> None:
     until_s = time.monotonic() + HELD_S
     while True:
         try:
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fcntl.flock(handle, kind | fcntl.LOCK_NB)
         except OSError as error:
             if time.monotonic() >= until_s:
                 raise ConfigError(

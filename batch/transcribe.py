@@ -9,20 +9,23 @@ import json
 import signal
 import sqlite3
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import get_args
 
 from loguru import logger
 
 from parley.batch.destination import PARKED_FILE, Destination, OutputError
-from parley.batch.jobs import BatchJob, JobResult, default_workers
+from parley.batch.jobs import BatchJob, JobResult
 from parley.batch.manifest import MANIFEST
 from parley.batch.places import destination_at, sources_at
 from parley.batch.recogniser import EMBEDDED, check_choice, recogniser_choice
 from parley.batch.settings import BatchSettings, ChannelMode, FileLimits, RecogniserChoice
 from parley.batch.transcriber import check_specialist
+from parley.batch.worker_process import Executor, LocalExecutor
 from parley.configs.load import load_deployment, parse_settings
 from parley.core.errors import AgentError, ConfigError, EngineError
+from parley.core.installation import pip_command
 from parley.core.yaml_text import named_values
 from parley.runtime.object_store import ObjectStoreError
 from parley.runtime.progress import printable, say
@@ -86,7 +89,18 @@ def parser() -> argparse.ArgumentParser:
         "--sessions", action="store_true", help="write each transcript as a session too, for an import"
     )
     root.add_argument(
-        "--workers", type=int, default=default_workers(), metavar="N", help="processes (default: %(default)s)"
+        "--workers",
+        type=int,
+        metavar="N",
+        help="processes (default: one less than the cores; on a cluster one for each processor or GPU)",
+    )
+    root.add_argument(
+        "--ray",
+        nargs="?",
+        const="auto",
+        metavar="ADDRESS",
+        help="run the processes on a Ray cluster: HOST:PORT of its head, or that of which this machine is a "
+        "node; all nodes share SOURCE and DEST",
     )
     root.add_argument(
         "--limit",
@@ -107,7 +121,7 @@ def transcribe(given: argparse.Namespace) -> int:
         EngineError: an engine does not load, or the outputs cannot be written.
         ObjectStoreError: a bucket refuses, or does not answer.
     """
-    if given.workers < 1:
+    if given.workers is not None and given.workers < 1:
         raise ConfigError("--workers: at least 1")
     settings = BatchSettings(
         recogniser=_recogniser(given),
@@ -126,8 +140,29 @@ def transcribe(given: argparse.Namespace) -> int:
         to_do = destination.plan(items, retry_parked=given.retry_parked)
         if len(to_do) < len(sources):
             say(f"{len(sources) - len(to_do)} of {len(sources)} sources are done or parked already")
-        result = BatchJob(settings, destination).run(to_do, workers=given.workers)
+        with _executor(given.ray, settings, destination, root) as executor:
+            result = BatchJob(settings, destination, executor).run(to_do, workers=given.workers)
         return _report(destination, result, {source.name for source in sources})
+
+
+@contextmanager
+def _executor(
+    cluster: str | None, settings: BatchSettings, destination: Destination, root: str
+) -> Iterator[Executor]:
+    """Return what runs the workers.
+
+    Raises:
+        ConfigError: Ray is not installed, or the cluster does not answer.
+    """
+    if cluster is None:
+        yield LocalExecutor(settings, destination)
+        return
+    try:
+        from parley.batch.on_ray import ray_executor
+    except ImportError as error:
+        raise ConfigError(f"--ray needs the extra 'ray': {pip_command('ray')} ({error})") from error
+    with ray_executor(cluster, settings, destination, root) as executor:
+        yield executor
 
 
 def _recogniser(given: argparse.Namespace) -> RecogniserChoice:

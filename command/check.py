@@ -61,9 +61,9 @@ def problems(deployment: "Deployment", mode: str) -> Iterator[str]:
     from parley.serving.gateway.auth.client_keys import ClientKeys
     from parley.serving.gateway.phone.caller_directory import caller_key
     from parley.serving.gateway.phone.routes import open_carriers
-    from parley.serving.pool.pool import pool_secret
     from parley.serving.pool.settings import PoolTuning
     from parley.serving.pool.shared.lines import SharedLines
+    from parley.serving.pool.worker_secret import pool_secret
     from parley.telemetry.trace_export import check_traces
 
     server, phone = deployment.server, deployment.phone

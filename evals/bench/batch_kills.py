@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from parley.batch.manifest import LOCK
+from parley.batch.manifest import LOCK, WORKERS_LOCK
 from parley.batch.transcribe import EXIT_PARKED
 from parley.core.errors import EngineError
 from parley.core.media import float_to_pcm16
@@ -101,9 +101,8 @@ class FolderOutputs:
         return (self._folder / name).read_bytes()
 
     def left_over(self) -> list[str]:
-        return [
-            path.name for path in self._folder.iterdir() if path.name.startswith(".") and path.name != LOCK
-        ]
+        hidden = [path.name for path in self._folder.iterdir() if path.name.startswith(".")]
+        return [name for name in hidden if name not in (LOCK, WORKERS_LOCK)]
 
 
 class BucketOutputs:
@@ -153,8 +152,13 @@ def kills(
     *,
     seed: int,
     within_s: float = LAST_KILL_S,
+    options: Sequence[str] = (),
+    python: str = sys.executable,
 ) -> dict[str, Any]:
     """Kill a job again and again, each within this time, then let it end; return what was seen.
+
+    ``options`` and the interpreter are those of the job that is killed, and not of the one that it is
+    compared with.
 
     Raises:
         EngineError: a finished transcript was written again, or differs from that of a job without kills.
@@ -167,7 +171,7 @@ def kills(
     seen: dict[str, tuple[int, int]] = {}
     effective = 0
     for _ in range(times):
-        with start(source, outputs.address, environment=outputs.environment) as job:
+        with start(source, outputs.address, *options, environment=outputs.environment, python=python) as job:
             try:
                 job.wait(moments.uniform(FIRST_KILL_S, within_s))
             except subprocess.TimeoutExpired:
@@ -176,7 +180,7 @@ def kills(
             job.wait(DEADLINE_S)
         seen = _unchanged(seen, outputs)
     done_when_killed = len(seen)
-    with start(source, outputs.address, environment=outputs.environment) as job:
+    with start(source, outputs.address, *options, environment=outputs.environment, python=python) as job:
         status = job.wait(DEADLINE_S)
     seen = _unchanged(seen, outputs)
     if (status, expected_status) != (EXIT_PARKED, EXIT_PARKED) or len(seen) != len(clips):
@@ -218,10 +222,14 @@ def _unchanged(before: dict[str, tuple[int, int]], outputs: Outputs) -> dict[str
 
 
 def start(
-    source: Path, out: str, *options: str, environment: Mapping[str, str] | None = None
+    source: Path,
+    out: str,
+    *options: str,
+    environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
 ) -> "subprocess.Popen[bytes]":
     """Start a job, with further variables of its environment."""
-    command = (sys.executable, "-m", "parley.batch.transcribe", str(source), "--out", out, *options)
+    command = (python, "-m", "parley.batch.transcribe", str(source), "--out", out, *options)
     return subprocess.Popen(
         command,
         env={**os.environ, **(environment or {})},

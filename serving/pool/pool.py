@@ -17,12 +17,11 @@ not assigned until a new poll reports it idle.
 
 A worker that holds a conversation of another origin (another gateway's, or one that is still being cleaned
 up) is not granted until it reports that it is free. With ``shared`` the line and the leases are in tables
-(``serving.pool.shared``), and so are those of the other gateways. Owns a task for each worker, one for
-deadlines and one for each shared line; ``close`` ends them.
+(``serving.pool.shared``) or on Ray (``serving.pool.on_ray``), and so are those of the other gateways. Owns a
+task for each worker, one for deadlines and one for each shared line; ``close`` ends them.
 """
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -31,21 +30,22 @@ from typing import Any, Self
 
 from loguru import logger
 
-from parley.core.errors import CapacityError, ConfigError
+from parley.core.errors import CapacityError
 from parley.core.tuning import tuned
 from parley.models.omni.minicpm_worker.health import TAKEN, Health
 from parley.protocols.worker_tokens import Claim, sign
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.runtime.loop_clock import LoopClock
-from parley.runtime.worker_secret import secret_in
 from parley.serving.pool.health import HealthWatch
 from parley.serving.pool.minicpm_server import ServerWorker
+from parley.serving.pool.on_ray.worker import RayWorker
 from parley.serving.pool.process import WorkerProcess
 from parley.serving.pool.settings import PoolSettings, PoolTuning, WorkerSpec
 from parley.serving.pool.shared.lines import AnyScheduler, SharedLines
 from parley.serving.pool.shared.scheduler import SharedScheduler
 from parley.serving.pool.streams import StreamWorkers
-from parley.serving.pool.watch import Watch
+from parley.serving.pool.watch import Watch, first_watch
+from parley.serving.pool.worker_secret import pool_secret
 from parley.serving.scheduler.eta import Eta, EtaSettings
 from parley.serving.scheduler.scheduler import Scheduler
 from parley.serving.scheduler.types import (
@@ -65,6 +65,7 @@ from parley.session_store.settings import StoreSettings
 from parley.telemetry.settings import TraceSettings
 
 OnPlace = Callable[[QueuePlace], None]
+AnyProcess = WorkerProcess | RayWorker
 # Places that are reported before other tasks of the loop run, and the pause for each of them before they are
 # computed again. A long queue thus takes some hundredths of the loop's time, however often it changes.
 PLACES_AT_ONCE = 200
@@ -168,7 +169,7 @@ class _Kept:
 
     spec: WorkerSpec
     watch: Watch | HealthWatch
-    process: WorkerProcess | None = None
+    process: AnyProcess | None = None
     server: ServerWorker | None = None
     # For a worker without leases: number of times it has ended, time from which its reports count, and
     # whether it is being retired.
@@ -195,7 +196,7 @@ class Pool:
 
     Raises:
         ConfigError: there is no secret, and a worker is not started here; or the line is to be shared, and
-            the store is not a PostgreSQL database.
+            what holds it is missing.
     """
 
     def __init__(
@@ -389,8 +390,8 @@ class Pool:
             )
         return seen
 
-    def process(self, worker: str) -> WorkerProcess | None:
-        """Return the process of a worker that is started here, otherwise None."""
+    def process(self, worker: str) -> AnyProcess | None:
+        """Return the process of a worker that is started from here, otherwise None."""
         return self._kept[worker].process
 
     def standing(self, worker: str) -> WorkerState | None:
@@ -544,14 +545,19 @@ class Pool:
             return kept
         watch = Watch(
             self.settings,
-            first=partial(self._first_watch, spec.name),
+            first=partial(first_watch, spec.name, self._secret, self.settings.token_s),
             on_state=lambda facts: self._on_state(kept, facts),
             on_silent=lambda: self._on_silent(kept),
             on_dead=lambda: self._on_dead(kept),
             patience_ms=lambda: self._patience_ms(kept),
         )
         kept = _Kept(spec, watch, url=spec.url)
-        if spec.url is None:
+        if spec.ray is not None:
+            assert self._lines is not None
+            kept.process = self._lines.ray_worker(
+                spec, self.settings, lambda url: self._on_url(kept, url), self._traces
+            )
+        elif spec.url is None:
             kept.process = WorkerProcess(
                 spec,
                 self.settings,
@@ -560,10 +566,6 @@ class Pool:
                 traces=self._traces,
             )
         return kept
-
-    def _first_watch(self, name: str) -> EngineMessage:
-        claim = Claim(name, "", "", 0, int(time.time()) + self.settings.token_s)
-        return EngineMessage(MessageType.WATCH, facts=claim.facts(sign(self._secret, claim)))
 
     async def _watch(self, kept: _Kept) -> None:
         assert kept.url is not None
@@ -670,7 +672,7 @@ class Pool:
     def _on_dead(self, kept: _Kept) -> None:
         """Handle a worker that has sent no report for too long."""
         self._on_ended(kept)
-        if kept.process is not None:
+        if isinstance(kept.process, WorkerProcess):
             # A running process that does not answer would hold its device for ever.
             logger.error(f"the worker {kept.spec.name} does not answer, killing it")
             kept.process.kill()
@@ -681,23 +683,3 @@ class Pool:
         self.streams.on_gone(kept.spec.name)
         if not self._is_closed:
             self._apply(self._scheduler.worker_down(kept.spec.name, self._clock.now_ms()))
-
-
-def pool_secret(settings: PoolTuning) -> bytes:
-    """Return the secret that the workers share with this process; a new one where all are started here.
-
-    Raises:
-        ConfigError: a worker that runs elsewhere needs one, and the environment has none.
-    """
-    given = secret_in(settings.secret_env)
-    if not given:
-        others = [
-            spec.name for spec in settings.workers if spec.url is not None and not spec.is_minicpm_server
-        ]
-        if others:
-            raise ConfigError(
-                f"{settings.secret_env} is not set: {', '.join(others)} cannot be reached without the "
-                "secret that they share"
-            )
-        given = secrets.token_hex(32).encode()
-    return given

@@ -34,6 +34,7 @@ class WorkerProcess(Supervisor):
         on_url: called with its address, and with None when it has ended.
         traces: of the deployment. The worker has them too, unless its ``limits`` name others, or it has a
             Python environment of its own, which may lack the packages.
+        host: address on which it listens; None: loopback.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class WorkerProcess(Supervisor):
         secret: str,
         on_url: Callable[[str | None], None],
         traces: TraceSettings | None = None,
+        host: str | None = None,
     ) -> None:
         self._spec = spec
+        self._host = host
         self._settings = settings
         self._secret = secret
         self._on_url = on_url
@@ -123,6 +126,8 @@ class WorkerProcess(Supervisor):
             limits.setdefault("traces", self._traces.model_dump(mode="json"))
         command = [spec.python or sys.executable, "-P", "-m", "parley", "worker"]
         command += ["--engine", str(spec.engine), "--name", spec.name, "--port", "0", "--print-url"]
+        if self._host is not None:
+            command += ["--host", self._host]
         if spec.kind is not None:
             command += ["--kind", spec.kind]
         for flag, values in (("--set", spec.settings), ("--limit", limits)):

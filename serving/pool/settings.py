@@ -14,6 +14,16 @@ MINICPM_SERVER = "minicpm_o_server"
 _SCHEMES = {True: ("http://", "https://"), False: ("ws://", "wss://")}
 
 
+class RayPlacement(StrictModel):
+    """Resources of a Ray cluster that the process of a worker takes; they choose its node."""
+
+    num_cpus: float = Field(0.0, ge=0, le=10_000, description="processors of the node")
+    num_gpus: float = Field(0.0, ge=0, le=10_000, description="GPUs of the node, which the process sees")
+    resources: dict[str, float] = Field(
+        default_factory=dict, description="resources by the names that ``ray start --resources`` gave them"
+    )
+
+
 class WorkerSpec(StrictModel):
     """Worker: an external one at ``url``, or one that is started here."""
 
@@ -42,6 +52,11 @@ class WorkerSpec(StrictModel):
         description="memory for caches; null: what the worker of a language model reports; for others only "
         "the number of slots counts",
     )
+    ray: RayPlacement | None = Field(
+        None,
+        description="start it on a node of the Ray cluster of ``shared.ray`` that has these resources; null: "
+        "on this machine",
+    )
 
     @model_validator(mode="after")
     def _is_one_of_both(self) -> "WorkerSpec":
@@ -51,6 +66,8 @@ class WorkerSpec(StrictModel):
             if self.is_minicpm_server:
                 raise ValueError(f"kind {MINICPM_SERVER}: expected a url; such a worker is not started here")
             return self
+        if self.ray is not None:
+            raise ValueError("ray applies only to a worker that is started")
         if self.limits or self.python or (not self.is_minicpm_server and (self.settings or self.kind)):
             raise ValueError("settings, limits, kind and python apply only to a worker that is started here")
         schemes = _SCHEMES[self.is_minicpm_server]
@@ -82,13 +99,40 @@ class WorkerSpec(StrictModel):
             raise ValueError(f"{'; '.join(faults)} (known settings: {known})") from error
 
 
+class RaySettings(StrictModel):
+    """Ray cluster that holds the shared line and places workers."""
+
+    address: str = Field(
+        "auto",
+        pattern=r"^(auto|[^/:\s]+:\d{1,5})$",
+        description="host and port of the cluster's head; auto: the cluster of which this machine is a node",
+    )
+    namespace: str = Field(
+        "parley", pattern=r"^[A-Za-z0-9_.-]{1,64}$", description="namespace of the actors in the cluster"
+    )
+    python: str | None = Field(
+        None,
+        description="Python executable of an environment with Parley and Ray; null: the one that runs this "
+        "process",
+    )
+    connect_s: float = Field(
+        30.0, gt=0, le=600, description="longest time to connect to the cluster; then it is tried again"
+    )
+    answer_s: float = Field(
+        5.0, gt=0, le=60, description="longest wait for an actor, after which it is asked again"
+    )
+
+
 class SharedPoolSettings(StrictModel):
-    """Line and leases that several gateways share, in the PostgreSQL database of the sessions."""
+    """Line and leases that several gateways share, in the PostgreSQL database of the sessions or in Ray."""
 
     name: str = Field(
         "default",
         pattern=r"^[A-Za-z0-9_.-]{1,64}$",
-        description="gateways with the same name and database share one line",
+        description="gateways with the same name and database or cluster share one line",
+    )
+    ray: RaySettings | None = Field(
+        None, description="hold the line in a Ray cluster; null: in the database of the sessions"
     )
     lease_s: float = Field(
         6.0,
@@ -121,8 +165,8 @@ class PoolSettings(StrictModel):
     )
     shared: SharedPoolSettings | None = Field(
         None,
-        description="share line and leases with the other gateways of this database; null: this gateway has "
-        "its own",
+        description="share line and leases with the other gateways of a database or a Ray cluster; null: "
+        "this gateway has its own",
     )
 
     @model_validator(mode="after")
@@ -130,6 +174,9 @@ class PoolSettings(StrictModel):
         names = [worker.name for worker in self.workers]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"several workers have the same name: {', '.join(twice)}")
+        placed = [worker.name for worker in self.workers if worker.ray is not None]
+        if placed and (self.shared is None or self.shared.ray is None):
+            raise ValueError(f"{', '.join(placed)}: ray needs the cluster of shared.ray")
         return self
 
 

@@ -8,6 +8,7 @@ worker died, and ends no call.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,11 +18,18 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake
 
 from parley.core.errors import PeerError
+from parley.protocols.worker_tokens import Claim, sign
 from parley.runtime.engine_hosting.codec import decode, encode
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.serving.pool.settings import PoolTuning
 
 MOST_STATE_BYTES = 1_048_576
+
+
+def first_watch(worker: str, secret: bytes, token_s: int) -> EngineMessage:
+    """Return the first message of a watch of a worker, valid for ``token_s`` from now."""
+    claim = Claim(worker, "", "", 0, int(time.time()) + token_s)
+    return EngineMessage(MessageType.WATCH, facts=claim.facts(sign(secret, claim)))
 
 
 class Watch:

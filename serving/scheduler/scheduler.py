@@ -21,7 +21,7 @@ place of one request. Times come in ascending order.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 
 from pydantic import Field
 
@@ -81,20 +81,29 @@ class Scheduler:
     Args:
         settings: bounds.
         eta: estimates of the pool.
+        reached: returns the names of the workers that the owner of a ticket reaches; None: all of them. The
+            owner calls ``reach_changed`` when that changes.
 
     Attributes:
         version: changes whenever a place in the queue may have changed.
     """
 
-    def __init__(self, settings: SchedulerSettings | None = None, *, eta: Eta | None = None) -> None:
+    def __init__(
+        self,
+        settings: SchedulerSettings | None = None,
+        *,
+        eta: Eta | None = None,
+        reached: Callable[[str], Container[str] | None] | None = None,
+    ) -> None:
         self.settings = settings or SchedulerSettings()
         self.eta = eta or Eta()
+        self._reached = reached
         self.version = 0
         self._workers = WorkerIndex()
         self._queue = RequestQueue()
         self._on: dict[str, str] = {}
         self._asked = 0
-        self._stopping = False
+        self._stopping = self._is_held = False
         self._seen_ms = 0
         # Time since which there has been no worker that might ever be ready; set from the first call on.
         self._none_since_ms: int | None = None
@@ -178,6 +187,53 @@ class Scheduler:
             digests = want.digests or ((handle.digest, handle.kv_tokens),)
             kept = Kept(digests, now_ms, want.session_id)
             self._workers.keep(worker, kept, self.settings.kept_caches)
+
+    def restore_request(self, waiter: Waiter) -> None:
+        """Queue a request at the place that it had before. Call ``hold`` first.
+
+        Its number decides about the place, so a queue has either numbers from here or numbers of ``ask``.
+
+        Raises:
+            ValueError: the ticket is taken.
+        """
+        ticket = waiter.want.ticket_id
+        if ticket in self._on or ticket in self._queue:
+            raise ValueError(f"the ticket {ticket} is in use")
+        self._queue.add(waiter)
+        if not self._may_ever_run(waiter.want):
+            self._is_resized = True
+
+    def restore_lease(self, runs: Runs) -> bool:
+        """Record a conversation that has a worker already; return False where that process is not known.
+
+        A worker may come to have more conversations than slots, and gets no other one meanwhile.
+
+        Raises:
+            ValueError: the ticket is taken.
+        """
+        ticket, lease = runs.want.ticket_id, runs.lease
+        if ticket in self._on or ticket in self._queue:
+            raise ValueError(f"the ticket {ticket} is in use")
+        worker = self._workers.get(lease.worker)
+        if worker is None or worker.offer.incarnation != lease.incarnation:
+            return False
+        self._on[ticket] = lease.worker
+        self._workers.begin(worker, runs)
+        return True
+
+    def hold(self) -> None:
+        """Grant nothing until ``settle``, so that several changes are one."""
+        self._is_held = True
+
+    def settle(self, now_ms: int) -> list[Effect]:
+        """Grant what can be granted after the changes since ``hold``."""
+        self._is_held = False
+        return self._changed(now_ms)
+
+    def reach_changed(self, now_ms: int) -> list[Effect]:
+        """Grant what can be granted after an owner of requests reaches other workers than before."""
+        self._blocked = None
+        return self._changed(now_ms)
 
     def heartbeat(self, ticket_id: str, now_ms: int) -> None:
         """Record a heartbeat for a queued request."""
@@ -408,10 +464,11 @@ class Scheduler:
             self._none_since_ms = now_ms
         effects: list[Effect] = []
         # One that no known worker can hold does not block the others: it is not the head.
-        while (head := self._queue.head) is not None:
+        while not self._is_held and (head := self._queue.head) is not None:
             if head is self._blocked and not self._workers.has_freed:
                 break
-            worker = self._workers.choose(head.want)
+            reached = None if self._reached is None else self._reached(head.want.ticket_id)
+            worker = self._workers.choose(head.want, reached)
             if worker is None:
                 head.stop_waiting_for_own()
                 self._blocked = head

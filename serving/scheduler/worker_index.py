@@ -13,7 +13,7 @@ smaller request comes. A choice thus visits neither taken workers nor those that
 
 import heapq
 import math
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field, replace
 
 from parley.serving.scheduler.types import Lease, WorkerCapacity, WorkerRequest, WorkerState
@@ -322,8 +322,8 @@ class WorkerIndex:
 
     # Choice.
 
-    def choose(self, want: WorkerRequest) -> Worker | None:
-        """Return the worker to take; None when none has room.
+    def choose(self, want: WorkerRequest, reached: Container[str] | None = None) -> Worker | None:
+        """Return the worker to take, one of ``reached`` unless that is None; None when none has room.
 
         A digest covers everything up to its end, so a worker with one of a request's digests has the whole
         beginning up to it.
@@ -331,23 +331,38 @@ class WorkerIndex:
         if not self._open_workers:
             return None
         own = None if want.handle is None else self._workers.get(want.handle.worker)
-        if own is not None and own.has_room(want) and own.holds(want):
+        if own is not None and own.has_room(want) and own.holds(want) and _is_in(reached, own):
             return own
         counts = self._digests.counts
         for digest, tokens in reversed(want.digests):
             names = counts.get(digest)
             if names and tokens:
-                fits = [name for name in names if self._workers[name].has_room(want)]
+                held = [self._workers[name] for name in names]
+                fits = [each.offer.worker for each in held if each.has_room(want) and _is_in(reached, each)]
                 if fits:
                     return self._workers[min(fits)]
-        return self._first_open(want)
+        return self._first_open(want, reached)
 
-    def _first_open(self, want: WorkerRequest) -> Worker | None:
+    def _first_open(self, want: WorkerRequest, reached: Container[str] | None) -> Worker | None:
         self._loosen(want.kv_bytes)
+        # Entries of workers that are not reached, which are put back.
+        passed: list[_Entry] = []
+        try:
+            return self._next_open(want, reached, passed)
+        finally:
+            for entry in passed:
+                heapq.heappush(self._open, entry)
+
+    def _next_open(
+        self, want: WorkerRequest, reached: Container[str] | None, passed: list[_Entry]
+    ) -> Worker | None:
         while self._open:
             entry = self._open[0]
             worker = self._workers.get(entry[-1])
             if worker is not None and worker.entry == entry:
+                if not _is_in(reached, worker):
+                    passed.append(heapq.heappop(self._open))
+                    continue
                 if want.kv_bytes <= worker.free_bytes:
                     return worker
                 worker.entry, worker.tight = None, (-int(worker.free_bytes), entry[-1])
@@ -395,6 +410,10 @@ class WorkerIndex:
     def _resize(self) -> None:
         sizes = [worker.offer.kv_bytes for worker in self]
         self.most_bytes = None if None in sizes else max((size or 0 for size in sizes), default=None)
+
+
+def _is_in(reached: Container[str] | None, worker: Worker) -> bool:
+    return reached is None or worker.offer.worker in reached
 
 
 def _least_worth(kept: list[Kept]) -> float:

@@ -1,11 +1,12 @@
-"""Gateways of a shared pool in one process, over a real database."""
+"""Gateways of a shared pool in one process, over a real database or Ray cluster."""
 
 import asyncio
+import secrets
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from parley.serving.pool.settings import SharedPoolSettings
+from parley.serving.pool.settings import RaySettings, SharedPoolSettings
 from parley.serving.pool.shared.lines import SharedLines
 from parley.serving.scheduler.eta import Eta
 from parley.serving.scheduler.scheduler import SchedulerSettings
@@ -38,9 +39,12 @@ async def until(holds: Callable[[], object], within_s: float = WAIT_S) -> None:
 class Gateway:
     """Gateway that records the effects of its line."""
 
-    def __init__(self, url: str, settings: SharedPoolSettings, **bounds: object) -> None:
+    def __init__(self, place: str | RaySettings, settings: SharedPoolSettings, **bounds: object) -> None:
         self.effects: list[Effect] = []
-        self.lines = SharedLines(settings, StoreSettings(url=url))
+        if isinstance(place, str):
+            self.lines = SharedLines(settings, StoreSettings(url=place))
+        else:
+            self.lines = SharedLines(settings.model_copy(update={"ray": place}), None)
         self.scheduler = self.lines.scheduler(
             "omni",
             SchedulerSettings.model_validate(bounds),
@@ -85,18 +89,24 @@ class Gateway:
         return [place.ticket_id for place in self.scheduler.places(now_ms())]
 
 
-async def prepared(url: str) -> None:
-    """Migrate a database."""
+async def prepared(place: str | RaySettings) -> None:
+    """Migrate a database; a cluster needs nothing."""
+    if not isinstance(place, str):
+        return
+    url = place
     await (await SessionStore.open(StoreSettings(url=url))).close()
 
 
 @asynccontextmanager
 async def gateways(
-    url: str, settings: SharedPoolSettings = QUICK, **bounds: object
+    place: str | RaySettings, settings: SharedPoolSettings = QUICK, **bounds: object
 ) -> AsyncIterator[tuple[Gateway, Gateway]]:
     """Run two gateways of one line."""
-    await prepared(url)
-    here, there = Gateway(url, settings, **bounds), Gateway(url, settings, **bounds)
+    await prepared(place)
+    if not isinstance(place, str):
+        # A cluster is not new for each test, as a database is.
+        settings = settings.model_copy(update={"name": f"{settings.name}-{secrets.token_hex(4)}"})
+    here, there = Gateway(place, settings, **bounds), Gateway(place, settings, **bounds)
     here.lines.start()
     there.lines.start()
     try:

@@ -1,5 +1,7 @@
 """``python -m evals.bench shared_pool --url URL``: measure a line that two gateways share in PostgreSQL.
 
+With ``--ray ADDRESS`` in place of ``--url`` the line is on a Ray cluster, and has no cost of its own here.
+
 * **Order.** Two gateway processes bring callers to one line, in turn, while its only slot is taken. Then each
   caller is granted the slot and releases it at once. Callers must get it in the order in which they came, on
   whichever gateway they are.
@@ -26,7 +28,7 @@ from parley.evals.harness.command import machine, positive, positive_number
 from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, markdown, ranked, run_command
 from parley.runtime.event_loop import run
-from parley.serving.pool.settings import SharedPoolSettings
+from parley.serving.pool.settings import RaySettings, SharedPoolSettings
 from parley.serving.pool.shared import tables
 from parley.serving.scheduler.types import Task, WorkerCapacity, WorkerRequest
 from parley.session_store.settings import StoreSettings
@@ -47,7 +49,12 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m evals.bench shared_pool",
         description="Measure order, notice and cost of a line that gateways share in PostgreSQL.",
     )
-    root.add_argument("--url", required=True, help="address of the database")
+    place = root.add_mutually_exclusive_group(required=True)
+    place.add_argument("--url", help="address of the database")
+    place.add_argument("--ray", metavar="ADDRESS", help="address of the head of a Ray cluster")
+    root.add_argument(
+        "--ray-python", metavar="FILE", help="interpreter of an environment with Ray (default: this one)"
+    )
     root.add_argument("--callers", type=positive, default=1_000, help="callers of both gateways together")
     root.add_argument(
         "--every-ms", type=positive_number, default=5.0, help="time between the arrivals of two callers"
@@ -58,17 +65,21 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def measure(url: str, *, callers: int, every_ms: float, waiting: int, rounds: int) -> dict[str, Any]:
+def measure(
+    place: str | RaySettings, *, callers: int, every_ms: float, waiting: int, rounds: int
+) -> dict[str, Any]:
     """Measure and return the JSON.
 
     Raises:
-        AgentError: the database cannot be used.
+        AgentError: the database or the cluster cannot be used.
     """
-    progress = Progress("shared pool", 3)
-    order = run(kept_order(url, callers=callers, every_ms=every_ms))
+    progress = Progress("shared pool", 2 + isinstance(place, str))
+    order = run(kept_order(place, callers=callers, every_ms=every_ms))
     progress.step(f"{order['out_of_order']} of {callers} out of order")
-    shared_us = run(_cost(url, waiting, rounds))
-    progress.step("cost in PostgreSQL")
+    shared_us: dict[str, dict[str, float]] = {}
+    if isinstance(place, str):
+        shared_us = run(_cost(place, waiting, rounds))
+        progress.step("cost in PostgreSQL")
     own = in_process.measure([waiting], workers=250, rounds=IN_PROCESS_ROUNDS, seed=1)
     progress.step("cost in this process")
     return {
@@ -80,14 +91,21 @@ def measure(url: str, *, callers: int, every_ms: float, waiting: int, rounds: in
     }
 
 
-async def kept_order(url: str, *, callers: int, every_ms: float) -> dict[str, Any]:
+async def kept_order(place: str | RaySettings, *, callers: int, every_ms: float) -> dict[str, Any]:
     """Queue callers on two gateways and serve them; return their order and the times of the grants.
+
+    Args:
+        place: of the line: the address of a database, or a cluster.
+        callers: of both gateways together.
+        every_ms: time between the arrivals of two callers.
 
     Raises:
         TimeoutError: not all of them were served in time.
     """
-    await _prepare(url)
-    settings = SharedPoolSettings(name=f"bench-{secrets.token_hex(4)}")
+    url, ray = (place, None) if isinstance(place, str) else ("", place)
+    if url:
+        await _prepare(url)
+    settings = SharedPoolSettings(name=f"bench-{secrets.token_hex(4)}", ray=ray)
     async with gateway(url, settings) as here, gateway(url, settings) as there:
         both = (here, there)
         for each in both:
@@ -260,7 +278,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser().parse_args(argv)
     measured = partial(
         measure,
-        given.url,
+        given.url or RaySettings(address=given.ray, python=given.ray_python),
         callers=given.callers,
         every_ms=given.every_ms,
         waiting=given.waiting,

@@ -38,12 +38,12 @@ class BenchGateway:
     """Gateway that does as it is commanded.
 
     Args:
-        url: of the database.
+        url: of the database; empty where the line is on a Ray cluster.
         settings: of the shared pool.
     """
 
     def __init__(self, url: str, settings: SharedPoolSettings) -> None:
-        self.lines = SharedLines(settings, StoreSettings(url=url))
+        self.lines = SharedLines(settings, StoreSettings(url=url) if url else None)
         self.scheduler = self.lines.scheduler(
             "omni",
             SchedulerSettings(max_waiting=1_000_000, no_worker_ms=600_000),

@@ -29,31 +29,27 @@ from loguru import logger
 from parley.serving.pool.settings import SharedPoolSettings
 from parley.serving.pool.shared import tables
 from parley.serving.pool.shared.scheduler import LineChanges, SharedScheduler
+from parley.serving.pool.shared.turns import LineTask
 from parley.serving.scheduler.clock_offset import ClockOffset
 from parley.serving.scheduler.types import Effect, RefusalReason
 
 # Time limit of one step, and of a connection.
 STEP_S = 2.0
-RETRY_S = 0.25
-CLOSE_S = 2.0
-# Least pause between two readings of the whole line, and the part of it for each request: a long line takes
-# some hundredths of the loop's time, however often it changes.
-LOOK_S, LOOK_OF_REQUEST_S = 0.05, 0.000_1
-# The same while no caller of this gateway waits.
-IDLE_LOOK_S = 1.0
 
 
-class LineSync:
-    """Task of one gateway and line.
+class LineSync(LineTask):
+    """Task of one gateway and line in PostgreSQL.
 
     Args:
         url: of the PostgreSQL database.
         settings: of the shared pool.
         line: name of the line in it.
         scheduler: of the gateway.
-        on_effects: called on the loop with what the tables granted and refused, and with nothing when the
-            places have changed.
+        on_effects: as for ``LineTask``.
     """
+
+    holder = "the database"
+    errors = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
 
     def __init__(
         self,
@@ -63,16 +59,10 @@ class LineSync:
         scheduler: SharedScheduler,
         on_effects: Callable[[list[Effect]], None],
     ) -> None:
+        super().__init__(settings, line, scheduler, on_effects)
         self._url = url
-        self._settings = settings
-        self._line = f"{settings.name}.{line}"
-        self._scheduler = scheduler
-        self._on_effects = on_effects
-        self._task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._wake = asyncio.Event()
         self._connection: Any = None
-        self._is_joined = self._has_joined = False
+        self._has_joined = False
         # End of the time in which this gateway holds a line whose rows were lost; None: it does not.
         self._held_until_s: float | None = None
         # Id in the tables, and number of the last grant that was read.
@@ -81,71 +71,24 @@ class LineSync:
         self._offset = ClockOffset()
         # Last count of each other gateway, and the time in which it has stayed the same.
         self._beats: dict[str, tuple[int, float]] = {}
-        # Times of the last step, and of the last one that looked for everything.
-        self._beat_s = self._polled_s = 0.0
-        self._has_news = False
-        self._is_stale = True
-        self._looked_s = 0.0
-        self._look_s = LOOK_S
+        # Time of the last step.
+        self._beat_s = 0.0
 
-    def start(self) -> None:
-        """Start the task; the owner calls ``close``."""
-        self._loop = asyncio.get_running_loop()
-        self._scheduler.when_changed(self._changed)
-        self._task = asyncio.create_task(self._run(), name=f"pool.{self._line}")
-
-    async def close(self) -> None:
-        """End the task, and leave the line."""
-        task, self._task = self._task, None
-        self._scheduler.when_changed(lambda: None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                async with asyncio.timeout(CLOSE_S):
-                    await self._leave(connection)
-                    await connection.close()
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                logger.warning(f"{self._line}: left without notice: {type(error).__name__}")
-                connection.terminate()
-
-    async def _leave(self, connection: Any) -> None:
+    async def _leave(self) -> None:
+        connection = self._connection
+        if connection is None:
+            return
         async with connection.transaction():
             await tables.lock(connection, self._line)
             await tables.leave(connection, self._member)
             granted = await tables.grant(connection, self._line)
             await tables.notify(connection, {*granted, self._line})
-
-    def _changed(self) -> None:
-        """Wake the task; in any thread."""
-        loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._wake.set)
-
-    async def _run(self) -> None:
-        is_logged = False
-        while True:
-            try:
-                if self._connection is None:
-                    await self._connect()
-                await self._turn()
-                is_logged = False
-            except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
-                if not is_logged:
-                    is_logged = True
-                    logger.warning(f"{self._line}: the database does not answer: {type(error).__name__}")
-                self._disconnect()
-                self._deliver(self._scheduler.due(self._now_ms()))
-                await asyncio.sleep(RETRY_S)
-            except Exception as error:
-                # The outermost level of the task: calls would wait for ever if it ended.
-                logger.opt(exception=error).error(f"{self._line}: a step failed, starting again")
-                self._disconnect()
-                await asyncio.sleep(RETRY_S)
+        await connection.close()
+        self._connection = None
 
     async def _connect(self) -> None:
+        if self._connection is not None:
+            return
         _, options = self._url.get_dialect()().create_connect_args(self._url)
         milliseconds = str(round(STEP_S * 1_000))
         self._connection = await asyncpg.connect(
@@ -165,13 +108,16 @@ class LineSync:
         await self._connection.add_listener(tables.CHANNEL, self._on_notification)
         self._is_joined = False
 
-    def _disconnect(self) -> None:
+    def _abandon(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.terminate()
-        self._scheduler.on_reached(False)
         # Others could give no sign of life either.
         self._beats.clear()
+
+    def _check_connection(self) -> None:
+        if self._connection.is_closed():
+            raise ConnectionResetError("the database closed the connection")
 
     def _on_notification(self, _connection: object, _pid: int, _channel: str, words: str) -> None:
         if words == self._member:
@@ -181,40 +127,6 @@ class LineSync:
         else:
             return
         self._wake.set()
-
-    # One turn of the task.
-
-    async def _turn(self) -> None:
-        """Wait until there is something to do, and do it."""
-        await self._wait()
-        now_s = self._now_s()
-        self._deliver(self._scheduler.due(self._now_ms()))
-        is_due = self._has_news or now_s >= self._polled_s + self._settings.poll_s
-        if is_due or not self._is_joined or self._scheduler.has_changes:
-            self._has_news = False
-            await self._step(is_due=is_due)
-        if self._is_stale and self._now_s() >= self._look_due_s():
-            await self._look()
-
-    async def _wait(self) -> None:
-        due_s = [self._polled_s + self._settings.poll_s]
-        if (due_ms := self._scheduler.next_due_ms()) is not None:
-            due_s.append(due_ms / 1_000 - self._now_ms() / 1_000 + self._now_s())
-        if self._is_stale:
-            due_s.append(self._look_due_s())
-        if self._is_joined and not self._scheduler.has_changes and not self._has_news:
-            try:
-                async with asyncio.timeout_at(min(due_s)):
-                    await self._wake.wait()
-            except TimeoutError:
-                pass
-        self._wake.clear()
-        if self._connection.is_closed():
-            raise ConnectionResetError("the database closed the connection")
-
-    def _look_due_s(self) -> float:
-        pause_s = self._look_s if self._scheduler.is_waiting_here else max(self._look_s, IDLE_LOOK_S)
-        return self._looked_s + pause_s
 
     async def _step(self, *, is_due: bool) -> None:
         """Bring everything to the tables and back.
@@ -323,24 +235,9 @@ class LineSync:
             await tables.expire(self._connection, ended)
         return bool(ended)
 
-    async def _look(self) -> None:
-        """Read the whole line."""
-        self._is_stale = False
+    async def _look(self) -> int:
         async with asyncio.timeout(STEP_S), self._connection.transaction(readonly=True):
             leases = await tables.seen_leases(self._connection, self._line, self._member)
             requests = await tables.seen_requests(self._connection, self._line, self._member)
-        self._looked_s = self._now_s()
-        self._look_s = LOOK_S + LOOK_OF_REQUEST_S * len(requests)
         self._scheduler.on_seen(requests, leases)
-        self._on_effects([])
-
-    def _deliver(self, effects: list[Effect]) -> None:
-        if effects:
-            self._on_effects(effects)
-
-    @staticmethod
-    def _now_s() -> float:
-        return asyncio.get_running_loop().time()
-
-    def _now_ms(self) -> int:
-        return self._scheduler.now_ms()
+        return len(requests)

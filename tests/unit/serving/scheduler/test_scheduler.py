@@ -3,14 +3,17 @@
 import itertools
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from parley.serving.scheduler.eta import Eta, EtaSettings
+from parley.serving.scheduler.request_queue import Waiter
 from parley.serving.scheduler.scheduler import Scheduler, SchedulerSettings
 from parley.serving.scheduler.types import (
     CacheHandle,
     Effect,
+    Lease,
     LeaseGranted,
     LeaseLost,
     RefusalReason,
@@ -20,6 +23,7 @@ from parley.serving.scheduler.types import (
     WorkerRequest,
     WorkerState,
 )
+from parley.serving.scheduler.worker_index import Runs
 
 
 def want(ticket: str, task: Task = Task.CHAT, **more: object) -> WorkerRequest:
@@ -641,3 +645,36 @@ def test_nothing_is_granted_twice_lost_or_out_of_order_in_100_000_random_operati
     slots = sum(offer.slots for offer, _, _ in scheduler.workers.values())
     free = [granted(scheduler.ask(want(f"last {number}"), now_ms)) for number in range(slots)]
     assert all(free)
+
+
+def test_a_request_gets_only_a_worker_that_its_owner_reaches() -> None:
+    reached = {"a": {"w"}, "b": {"v", "w"}}
+    scheduler = Scheduler(reached=lambda ticket: reached[ticket])
+    for worker in ("v", "w"):
+        scheduler.worker_up(WorkerCapacity(worker, "1"), 0)
+    assert granted(scheduler.ask(want("a"), 1)) == [("a", "w")]
+    scheduler.release("a", 2, well=True)
+    reached["a"] = set()
+    assert scheduler.ask(want("a"), 3) == []
+    # The head is not overtaken.
+    assert scheduler.ask(want("b"), 4) == []
+    reached["a"] = {"v"}
+    assert granted(scheduler.reach_changed(5)) == [("a", "v"), ("b", "w")]
+
+
+def test_restored_requests_and_leases_are_one_change() -> None:
+    scheduler = pool("w", slots=2)
+    scheduler.hold()
+    scheduler.restore_request(Waiter(want("late"), 7, 0, 0))
+    scheduler.restore_request(Waiter(want("early"), 5, 0, 0))
+    scheduler.restore_request(Waiter(want("resumed"), 9, 0, 0, is_resumed=True))
+    lease = Lease("session of held", "w", "1", 0)
+    assert scheduler.restore_lease(Runs(want("held"), 1, 0, 0, lease))
+    assert not scheduler.restore_lease(Runs(want("other"), 2, 0, 0, replace(lease, incarnation="0")))
+    assert scheduler.release("unknown", 1, well=True) == []
+    assert granted(scheduler.settle(1)) == [("resumed", "w")]
+    assert [place.ticket_id for place in scheduler.places(1)] == ["early", "late"]
+    with pytest.raises(ValueError, match="in use"):
+        scheduler.restore_request(Waiter(want("held"), 1, 0, 0))
+    with pytest.raises(ValueError, match="in use"):
+        scheduler.restore_lease(Runs(want("early"), 1, 0, 0, lease))

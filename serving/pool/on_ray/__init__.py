@@ -1,0 +1,1 @@
+"""Workers and the line of several gateways on a Ray cluster."""

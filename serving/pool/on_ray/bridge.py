@@ -1,0 +1,79 @@
+"""Process of a gateway that is connected to a Ray cluster. Calls come in and replies go out as JSON lines.
+
+    python -m parley.serving.pool.on_ray.bridge ADDRESS NAMESPACE
+
+A process of its own, because Ray ends every process that is connected to a cluster 60 seconds after the
+cluster's head is lost: a gateway's calls would end with it. It may have another Python environment. It ends
+with its standard input.
+"""
+
+import asyncio
+import os
+import sys
+from typing import BinaryIO
+
+from parley.core.errors import PeerError
+from parley.runtime.parent_death import die_with_the_parent
+from parley.serving.pool.on_ray.link import MOST_CALLS, MOST_LINE_BYTES
+from parley.serving.pool.on_ray.messages import CALL, REPLY, RayCall, RayReply
+
+EXIT_LOST, EXIT_MISSING = 1, 2
+
+
+async def serve(output: BinaryIO, address: str, namespace: str) -> int:
+    """Connect, answer calls until the input ends, and return the exit status."""
+
+    def send(reply: RayReply) -> None:
+        output.write(REPLY.dump_json(reply) + b"\n")
+        output.flush()
+
+    try:
+        from parley.serving.pool.on_ray.cluster import RayCluster
+    except ImportError as error:
+        send(RayReply(0, error=f"{sys.executable} has no Ray: {error}"))
+        return EXIT_MISSING
+    cluster = RayCluster()
+    try:
+        await asyncio.to_thread(cluster.connect, address, namespace)
+    except PeerError as error:
+        send(RayReply(0, error=str(error)))
+        return EXIT_LOST
+    send(RayReply(0))
+    reader = asyncio.StreamReader(limit=MOST_LINE_BYTES)
+    await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+    )
+    places = asyncio.Semaphore(MOST_CALLS)
+
+    async def answer(call: RayCall) -> None:
+        try:
+            send(RayReply(call.number, await getattr(cluster, call.method)(**call.facts)))
+        except PeerError as error:
+            send(RayReply(call.number, error=str(error)))
+        finally:
+            places.release()
+
+    async with asyncio.TaskGroup() as tasks:
+        answers: set[asyncio.Task[None]] = set()
+        while line := await reader.readline():
+            await places.acquire()
+            call = CALL.validate_json(line)
+            task = tasks.create_task(answer(call), name=call.method)
+            answers.add(task)
+            task.add_done_callback(answers.discard)
+        for task in answers:
+            task.cancel()
+    return 0
+
+
+def main() -> int:
+    """Run the process; return its exit status."""
+    die_with_the_parent()
+    # Libraries that print must not write between the replies.
+    with os.fdopen(os.dup(1), "wb") as output:
+        os.dup2(2, 1)
+        return asyncio.run(serve(output, sys.argv[1], sys.argv[2]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

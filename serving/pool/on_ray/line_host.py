@@ -1,0 +1,125 @@
+"""Run a line (``line``) on an event loop: its clock, its timer, and those that wait for its news.
+
+Inputs: messages of gateways, as JSON; reports of the workers, which ``ask_workers`` gets. It is the content
+of the actor, without Ray. Owns one task, ``run``.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from loguru import logger
+
+from parley.serving.pool.on_ray.line import RayLine
+from parley.serving.pool.on_ray.messages import (
+    ANSWER,
+    ATTENTION,
+    EXCHANGE,
+    NOTICE,
+    PART,
+    SEEN_REQUESTS,
+    WHOLE_LINE,
+    HostReport,
+    Notice,
+    WholeLine,
+)
+
+# Interval at which workers are asked for the sessions that they hold, while some may not be known.
+ASK_MS = 500
+
+
+class LineHost:
+    """Host of one line. For one event loop.
+
+    Args:
+        lease_s: time of silence after which a gateway has ended.
+        is_restored: the line was there before.
+        ask_workers: returns the reports of the workers that can be reached; never raises, and has a deadline.
+    """
+
+    def __init__(
+        self, lease_s: float, *, is_restored: bool, ask_workers: Callable[[], Awaitable[Sequence[HostReport]]]
+    ) -> None:
+        lease_ms = round(lease_s * 1_000)
+        self._line = RayLine(secrets.token_hex(8), lease_ms, is_restored=is_restored, now_ms=self._now_ms())
+        self._ask_workers = ask_workers
+        # Replaced at each change, so that all that wait are notified.
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Perform what is due, until cancelled."""
+        asked_ms = 0
+        while True:
+            changed = self._changed
+            now_ms = self._now_ms()
+            due = [each for each in (self._line.next_due_ms(),) if each is not None]
+            if self._line.has_unclaimed:
+                due.append(asked_ms + ASK_MS)
+            try:
+                async with asyncio.timeout(max(0, min(due) - now_ms) / 1_000 if due else None):
+                    await changed.wait()
+            except TimeoutError:
+                pass
+            version = self._line.version
+            self._line.on_time(self._now_ms(), self._clock_us())
+            if self._line.has_unclaimed and self._now_ms() >= asked_ms + ASK_MS:
+                for report in await self._ask_workers():
+                    self._line.on_host_report(report, self._now_ms(), self._clock_us())
+                asked_ms = self._now_ms()
+            if self._line.version != version:
+                self._notify()
+
+    async def exchange(self, text: str) -> str:
+        """Return the answer to an ``Exchange``."""
+        version = self._line.version
+        answer = self._line.exchange(EXCHANGE.validate_json(text), self._now_ms(), self._clock_us())
+        if self._line.version != version:
+            self._notify()
+        return ANSWER.dump_json(answer).decode()
+
+    async def attend(self, text: str) -> str:
+        """Return a ``Notice`` as soon as there is news, or after the wait."""
+        asked = ATTENTION.validate_json(text)
+        has_news = False
+        try:
+            async with asyncio.timeout(asked.wait_s):
+                while not (has_news := self._line.has_news(asked)):
+                    if asked.version is not None and asked.version != self._line.version:
+                        break
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return NOTICE.dump_json(Notice(has_news, self._line.version)).decode()
+
+    async def look(self, member: str) -> str:
+        """Return the ``WholeLine`` of a gateway."""
+        line, now_ms = self._line, self._now_ms()
+        requests = line.seen_requests(member, now_ms)
+        parts = (requests[place : place + PART] for place in range(0, len(requests), PART))
+        seen = WholeLine(
+            line.version,
+            tuple(SEEN_REQUESTS.dump_json(part).decode() for part in parts),
+            line.seen_leases(member, now_ms),
+        )
+        return WHOLE_LINE.dump_json(seen).decode()
+
+    async def leave(self, member: str) -> str:
+        """Remove a gateway."""
+        self._line.leave(member, self._now_ms(), self._clock_us())
+        self._notify()
+        logger.info(f"the gateway {member} has left the line")
+        return ""
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
+    @staticmethod
+    def _now_ms() -> int:
+        return time.monotonic_ns() // 1_000_000
+
+    @staticmethod
+    def _clock_us() -> int:
+        # Comparable with that of another node, on which the line may be restarted.
+        return time.time_ns() // 1_000

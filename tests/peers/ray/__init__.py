@@ -1,0 +1,1 @@
+"""Parley on a local Ray cluster of two nodes."""
