@@ -69,8 +69,6 @@ BY_DEPLOYMENT = "deployment"
 SAID_BY_HUMAN = "[said by a human colleague]"
 # Enough for the model to avoid repeating itself; the whole of a long answer would push turns out.
 _UNHEARD_WORDS = 60
-# Tags of the rendering that count as tension.
-TENSE = frozenset({"tense", "angry"})
 _OUTCOMES = ("done", "failed", "unknown")
 # Pattern that every provider accepts as the name and as the id of a call.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -613,13 +611,6 @@ def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
         adds = len(speakers) > 1 or any(tags(token) for token in tokens)
         rendered = clean(render(tokens)) if adds else ""
     return (rendered, rendered != text) if rendered else (text, False)
-
-
-def is_tense(payload: Mapping[str, Any]) -> bool:
-    """Return whether the words of a turn were said tensely, or angrily, as far as that was perceived."""
-    stored = payload.get("tokens")
-    tokens = stored if isinstance(stored, Sequence) and not isinstance(stored, str) else ()
-    return any(not TENSE.isdisjoint(tags(_token(token))) for token in tokens if isinstance(token, Mapping))
 
 
 def _token(stored: Mapping[str, Any]) -> EnrichedToken:
