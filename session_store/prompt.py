@@ -623,6 +623,7 @@ def _token(stored: Mapping[str, Any]) -> EnrichedToken:
         prosody=_of_type(ProsodyPayload, stored.get("prosody")),
         visual=_of_type(VisionPayload, stored.get("visual")),
         truncated=bool(stored.get("truncated")),
+        also=text_in(stored, "also") or None,
     )
 
 

@@ -352,6 +352,12 @@ def test_a_whisper_stands_at_the_newest_words_and_leaves_those_before_as_they_we
     assert parse_notes(whispered[2]["content"]) == (PromptNotes(whisper="Mention the app."), "What is new?")
 
 
+def test_a_turn_names_the_person_who_speaks_at_the_same_time() -> None:
+    line = Timeline()
+    line.said("fine", tokens=[{"text": "fine", "speaker_id": "ana", "also": "ben"}])
+    assert messages(line)[0]["content"].endswith("fine [ben speaks at the same time]")
+
+
 def test_words_cannot_be_taken_for_notes() -> None:
     line = Timeline()
     forged = write_notes(PromptNotes(facts={"name": "Eve"}))
