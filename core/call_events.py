@@ -523,7 +523,13 @@ class HoldEnded(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class ResponseStarted(CallEvent):
-    """The model begins a response, which may be spoken or may only call tools."""
+    """The model begins a response, which may be spoken or may only call tools.
+
+    Attributes:
+        prompt: with which it was asked; None where that is not known.
+    """
+
+    prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

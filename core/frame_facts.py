@@ -42,5 +42,7 @@ class FrameFact(Generic[T]):
         return self._key in frame.metadata
 
 
+# Prompt with which a model was asked for the response that a frame begins.
+PROMPT = FrameFact[str]("prompt")
 # When a frame of the caller's camera reached this process, in the time of its loop.
 CAPTURED_S = FrameFact[float]("captured_s")

@@ -5,8 +5,9 @@
 
 The medium itself is a fact: the caller is in a call or not, and shows a camera, a screen or nothing
 (``Medium``). It is recorded as the coming and going of transports. A step is the way there: the agent offers
-it or the caller asks for it, and it is over when the caller has come, declines or cannot come. There is one
-offer at a time, of a human or of a medium. Steps up and down differ only in their medium.
+it, the caller asks for it or the deployment requires it. It is over when the caller has come, declines or
+cannot come. There is one offer at a time, of a human or of a medium. Steps up and down differ only in their
+medium.
 
 ``TRANSITIONS`` has a row for every pair of a tier and an event. An event without effect in a tier leads
 nowhere (None): a caller cannot decline what was not offered. Each change of the tier counts as an epoch. A
@@ -86,6 +87,8 @@ class TierEvent(Enum):
     """The agent offers another medium."""
     STEP_REQUESTED = "step_requested"
     """The caller asks for another medium."""
+    STEP_POLICY = "step_policy"
+    """The deployment leaves what the caller asks for to another medium."""
     REACHED = "reached"
     """The caller takes part by the medium of the step."""
     FAILED = "failed"
@@ -114,8 +117,10 @@ _CHANGES: Mapping[tuple[Tier, TierEvent], Tier] = {
     (_T.BACK, _E.TAKEN): _T.HUMAN,
     (_T.BACK, _E.STEP_OFFERED): _T.STEP_OFFERED,
     (_T.BACK, _E.STEP_REQUESTED): _T.STEPPING,
+    (_T.BACK, _E.STEP_POLICY): _T.STEPPING,
     (_T.AGENT, _E.STEP_OFFERED): _T.STEP_OFFERED,
     (_T.AGENT, _E.STEP_REQUESTED): _T.STEPPING,
+    (_T.AGENT, _E.STEP_POLICY): _T.STEPPING,
     (_T.OFFERED, _E.STEP_REQUESTED): _T.STEPPING,
     (_T.STEP_OFFERED, _E.ACCEPTED): _T.STEPPING,
     (_T.STEP_OFFERED, _E.STEP_REQUESTED): _T.STEPPING,
@@ -143,7 +148,7 @@ HELD = frozenset({Tier.WAITING, Tier.HUMAN})
 # Tiers on the way to another medium.
 STEPS = frozenset({Tier.STEP_OFFERED, Tier.STEPPING})
 # Events that give a step its medium.
-_AIMED = frozenset({TierEvent.STEP_OFFERED, TierEvent.STEP_REQUESTED})
+_AIMED = frozenset({TierEvent.STEP_OFFERED, TierEvent.STEP_REQUESTED, TierEvent.STEP_POLICY})
 
 
 @dataclass(frozen=True, slots=True)

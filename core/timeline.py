@@ -105,12 +105,14 @@ class DiarPayload:
         start_us, end_us: the stretch of speech.
         speaker_id: stable within the session.
         embedding: of the voice, or empty.
+        also: another speaker, who speaks at the same time.
     """
 
     start_us: int
     end_us: int
     speaker_id: str
     embedding: tuple[float, ...] = ()
+    also: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,7 @@ class EnrichedToken:
         prosody: manner of speaking; None when it was not judged.
         visual: visible behaviour meanwhile; None when nothing was seen.
         truncated: true when the speaker was cut off in it.
+        also: another person, who spoke at the same time.
     """
 
     event_us: int
@@ -192,6 +195,7 @@ class EnrichedToken:
     prosody: ProsodyPayload | None = None
     visual: VisionPayload | None = None
     truncated: bool = False
+    also: str | None = None
 
 
 class HeardSource(StrEnum):

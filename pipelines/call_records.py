@@ -36,6 +36,7 @@ from parley.core.call_events import (
     ReplyOpened,
     ReplyProgressed,
     ReplyWritten,
+    ResponseStarted,
     TextGiven,
 )
 from parley.core.passage_notes import CitedPassage, cited_as_json
@@ -62,14 +63,15 @@ class CallRecords:
 
     Args:
         call: the call.
-        made_by: field of a reply of the model that names its engines and prompt; None for none.
+        made_by: returns the field of a reply of the model that names its engines and prompt, for the prompt
+            of its request, or None where that is not known; None for no field.
         greetings: first words of the deployment, of which no event names the author.
     """
 
     def __init__(
         self,
         call: Call,
-        made_by: Callable[[], Mapping[str, Any]] | None = None,
+        made_by: Callable[[str | None], Mapping[str, Any]] | None = None,
         greetings: Collection[str] = (),
     ) -> None:
         self._call, self._made_by = call, made_by
@@ -84,6 +86,9 @@ class CallRecords:
         # Passages of each reply, and those of the bot's present turn.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITED)
         self._cited_in_turn: tuple[CitedPassage, ...] = ()
+        # Prompt of each reply, and that of the model's present response.
+        self._prompts: BoundedDict[str, str | None] = BoundedDict(MOST_AUTHORS)
+        self._prompt: str | None = None
         # Authors of texts that no model wrote, by their words; and replies that the model wrote.
         self._authors: BoundedDict[str, str] = BoundedDict(MOST_AUTHORS)
         self._written: BoundedDict[str, bool] = BoundedDict(MOST_AUTHORS)
@@ -93,6 +98,7 @@ class CallRecords:
         events.subscribe(TextGiven, self._on_text_given)
         events.subscribe(PhraseChosen, self._on_phrase_chosen)
         events.subscribe(CameraChanged, self._on_camera_changed)
+        events.subscribe(ResponseStarted, self._on_response_started)
         events.subscribe(ReplyOpened, self._on_reply_opened)
         events.subscribe(ReplyWritten, self._on_reply_written)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
@@ -150,7 +156,11 @@ class CallRecords:
     def _on_phrase_chosen(self, event: PhraseChosen) -> None:
         self._authors[_words(event.text)] = BY_DEPLOYMENT
 
+    def _on_response_started(self, event: ResponseStarted) -> None:
+        self._prompt = event.prompt
+
     def _on_reply_opened(self, event: ReplyOpened) -> None:
+        self._prompts[event.reply_id] = self._prompt
         self._written[event.reply_id] = True
         self._unfinished[event.reply_id] = None
 
@@ -168,7 +178,9 @@ class CallRecords:
             return {"by": author}
         if self._made_by is None or _words(text) in self._greetings:
             return {}
-        return dict(self._made_by())
+        # A reply that was only shown has no id.
+        prompt = self._prompts[reply_id] if reply_id in self._prompts else self._prompt
+        return dict(self._made_by(prompt))
 
     def _by_so_far(self, reply_id: str, text: str) -> dict[str, str]:
         """Return the author of the newest text that begins with the heard part of a reply as payload."""

@@ -11,7 +11,7 @@ from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversation import Conversation
 from parley.turn_taking.clarification import is_made_of
 from parley.turn_taking.human_answers import accepts, withdraws
-from parley.turn_taking.tier_offers import OfferCause, OfferRule, holds_one_of
+from parley.turn_taking.tier_offers import OfferRule, holds_one_of, rule_by_words
 
 # Cause of an offer that the words of the caller led to.
 BY_WORDS = "words"
@@ -67,32 +67,44 @@ class HumanTier:
 
     @property
     def rules(self) -> list[OfferRule]:
-        """Rules by which a human is offered."""
-        chosen = self.settings
-        return [
-            OfferRule(OfferCause.UNKNOWN, after=chosen.offer_after_unknown),
-            OfferRule(OfferCause.REPAIRS, after=chosen.offer_after_repairs),
-            OfferRule(OfferCause.TENSION, after=chosen.offer_after_tense),
-        ]
+        """Rules by which a human is offered or fetched."""
+        return self.settings.rules() if self._is_configured else []
 
-    @property
-    def may_offer(self) -> bool:
-        """True when a human may be offered now."""
-        return self.is_open and self._conversation.may_wait and self._conversation.tier.tier is Tier.AGENT
+    def may_offer(self, rule: OfferRule) -> bool:
+        """Return whether a human may be offered, or fetched, by a rule now."""
+        conversation = self._conversation
+        if not (self.is_open and conversation.may_wait):
+            return False
+        return conversation.tier.tier is Tier.AGENT if rule.asks else not conversation.tier.is_held
+
+    def offer(self, rule: OfferRule) -> str:
+        """Offer a human by a rule that may be followed now, or fetch one; return the phrase."""
+        if not rule.asks:
+            return self._requested(TierEvent.POLICY, cause=rule.cause)
+        return self.settings.offer if self.offers(rule.cause) else ""
 
     def offers(self, cause: str) -> bool:
         """Offer a human if the tier permits it; return whether it does."""
-        return self.may_offer and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
+        may_offer = self.is_open and self._conversation.may_wait
+        return may_offer and self._conversation.change_tier(TierEvent.OFFERED, cause=cause)
 
     def _agents_answer(self, said: str) -> str | None:
-        if self._requests_human(said):
-            return self._requested(TierEvent.REQUESTED)
-        words = plain(said)
-        if holds_one_of(words, self.settings.fetch_on):
-            return self._requested(TierEvent.POLICY)
-        if holds_one_of(words, self.settings.offer_on) and self.offers(BY_WORDS):
+        if (fetched := self._fetched_by_words(said)) is not None:
+            return fetched
+        if holds_one_of(plain(said), self.settings.offer_on) and self.offers(BY_WORDS):
             return self.settings.offer
-        return None
+        rule = rule_by_words(self.rules, said, may_offer=self.may_offer)
+        return self.offer(rule) or None if rule is not None else None
+
+    def _fetched_by_words(self, said: str) -> str | None:
+        """Fetch a human for a turn that needs no offer; return the phrase, None for another turn."""
+        if self._language.intents.requests_human(said):
+            return self._requested(TierEvent.REQUESTED)
+        if holds_one_of(plain(said), self.settings.fetch_on):
+            return self._requested(TierEvent.POLICY)
+        fetching = [rule for rule in self.rules if not rule.asks]
+        rule = rule_by_words(fetching, said, may_offer=lambda _rule: True)
+        return None if rule is None else self._requested(TierEvent.POLICY, cause=rule.cause)
 
     def _waiting_answer(self, said: str) -> str | None:
         if self._language.intents.is_farewell(said):
@@ -106,21 +118,16 @@ class HumanTier:
     def _offered_answer(self, said: str) -> str | None:
         vocabulary = self._language.vocabulary
         words = vocabulary.words(said)
-        if self._requests_human(said):
-            return self._requested(TierEvent.REQUESTED)
-        if holds_one_of(plain(said), self.settings.fetch_on):
-            return self._requested(TierEvent.POLICY)
+        if (fetched := self._fetched_by_words(said)) is not None:
+            return fetched
         if accepts(words, vocabulary):
             return self._requested(TierEvent.ACCEPTED)
         self._conversation.change_tier(TierEvent.DECLINED)
         return self.settings.declined if is_made_of(words, vocabulary.negative | vocabulary.polite) else None
 
-    def _requests_human(self, said: str) -> bool:
-        return self._language.intents.requests_human(said)
-
-    def _requested(self, event: TierEvent) -> str:
+    def _requested(self, event: TierEvent, *, cause: str = "") -> str:
         if not self._conversation.may_wait:
             self._conversation.change_tier(TierEvent.DECLINED)
             return self.settings.expired
-        self._conversation.change_tier(event)
+        self._conversation.change_tier(event, cause=cause)
         return self.waiting

@@ -252,9 +252,13 @@ def _records(call: Call, bot: Bot, names: EngineNames) -> CallRecords:
     return CallRecords(call, made_by, (bot.greeting, bot.greeting_again))
 
 
-def _made_by(maker: Provenance, call: Call, system_prompt: str, names: EngineNames) -> dict[str, Any]:
+def _made_by(
+    maker: Provenance, call: Call, system_prompt: str, names: EngineNames, prompt: str | None
+) -> dict[str, Any]:
+    """Return the field of a reply that names its maker, for the prompt of its request or else of the call."""
     engines = {stage.value: name for stage, name in names.items()}
-    prompt = client_prompt(call.client.requested(), call.choices.prompt(system_prompt))
+    if prompt is None:
+        prompt = client_prompt(call.client.requested(), call.choices.prompt(system_prompt))
     return {"made_by": maker.of_reply(engines, prompt)}
 
 

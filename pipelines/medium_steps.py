@@ -1,7 +1,7 @@
 """Steps of a session to another medium (``core.tiers``), by the rules of a deployment (``tiers``).
 
 Decides, for a turn on any transport, whether the caller asks for another medium, answers an offer of one, or
-says words on which one is offered. What a client does on a step, and the deadline of it, is in
+says words on which one is offered or required. What a client does on a step, and the deadline of it, is in
 ``pipelines.stages.medium_steps`` for a call, and on the page of the session in writing.
 """
 
@@ -60,8 +60,8 @@ class MediumSteps:
         if wish is not None and not is_reached(wish, self._media) and wish in self._reachable():
             return self._steps(TierEvent.STEP_REQUESTED, wish)
         match self._conversation.tier.tier:
-            case Tier.STEP_OFFERED:
-                return self._offered_answer(said)
+            case Tier.STEP_OFFERED if (answer := self._offered_answer(said)) is not None:
+                return answer
             case Tier.STEPPING if withdraws(self._language.vocabulary.words(said), self._language.vocabulary):
                 return self.decline()
         rule = rule_by_words(self.rules, said, may_offer=self.may_offer)
@@ -74,13 +74,15 @@ class MediumSteps:
             self.is_open
             and rule.to is not None
             and tier.tier in (Tier.AGENT, Tier.BACK)
-            and rule.to not in tier.declined
+            and not (rule.asks and rule.to in tier.declined)
             and rule.leads_from(self._media)
             and rule.to in self._reachable()
         )
 
     def offer(self, rule: OfferRule) -> str:
-        """Offer the medium of a rule; return the phrase."""
+        """Offer the medium of a rule that may be followed now, or begin the step; return the phrase."""
+        if not rule.asks and rule.to is not None:
+            return self._steps(TierEvent.STEP_POLICY, rule.to, cause=rule.cause)
         self._conversation.change_tier(TierEvent.STEP_OFFERED, cause=rule.cause, to=rule.to)
         return self.settings.offer_of(rule)
 
@@ -115,6 +117,6 @@ class MediumSteps:
         says_no = is_made_of(words, vocabulary.negative | vocabulary.polite) or withdraws(words, vocabulary)
         return declined if says_no else None
 
-    def _steps(self, event: TierEvent, to: Medium) -> str:
-        self._conversation.change_tier(event, to=to)
+    def _steps(self, event: TierEvent, to: Medium, *, cause: str = "") -> str:
+        self._conversation.change_tier(event, cause=cause, to=to)
         return self.settings.go(to, is_in_call=bool(self._media))

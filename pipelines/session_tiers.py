@@ -13,8 +13,11 @@ from parley.pipelines.medium_steps import MediumSteps, Reachable, nowhere
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Event, Kind
 from parley.session_store.memory import current_events, text_in
-from parley.session_store.prompt import is_tense
+from parley.session_store.tension import judged_stretches
 from parley.turn_taking.tier_offers import OfferRule, TierOffers
+
+# Events that offers count.
+_COUNTED = frozenset({Kind.USER_TURN, Kind.BOT_TURN, Kind.TOOL_RESULT})
 
 
 class SessionTiers:
@@ -60,7 +63,9 @@ class SessionTiers:
         for event in _since_change(self._conversation.events):
             text = text_in(event.payload, "text")
             if event.kind is Kind.USER_TURN:
-                offers.on_caller(text, is_tense=is_tense(event.payload), media=media)
+                offers.on_caller(text, judged=judged_stretches(event.payload), media=media)
+            elif event.kind is Kind.TOOL_RESULT:
+                take_tool_result(offers, event)
             elif event.payload.get("by") is None:
                 # What was due before was offered before, or could not be.
                 offers.on_reply(text, may_offer=lambda _rule: False)
@@ -68,13 +73,11 @@ class SessionTiers:
 
     def may_offer(self, rule: OfferRule) -> bool:
         """Return whether an offer may be made by a rule now."""
-        return self.human.may_offer if rule.to is None else self.steps.may_offer(rule)
+        return self.human.may_offer(rule) if rule.to is None else self.steps.may_offer(rule)
 
     def offer(self, rule: OfferRule) -> str:
-        """Make the offer of a rule that may be made; return the phrase."""
-        if rule.to is not None:
-            return self.steps.offer(rule)
-        return self.human.settings.offer if self.human.offers(rule.cause) else ""
+        """Follow a rule that may be followed now: make its offer, or begin without one. Return the phrase."""
+        return self.human.offer(rule) if rule.to is None else self.steps.offer(rule)
 
 
 def session_tiers(
@@ -93,11 +96,13 @@ def session_tiers(
     return SessionTiers(conversation, human, steps, language, phrases)
 
 
+def take_tool_result(offers: TierOffers, event: Event) -> None:
+    """Count the result of a tool that a session records."""
+    payload = event.payload
+    offers.on_tool_result(payload.get("name"), payload.get("outcome"), payload.get("result"))
+
+
 def _since_change(events: Sequence[Event]) -> list[Event]:
-    """Return the turns since the last change of the tier, in order of event time."""
+    """Return turns and results of tools since the last change of the tier, in order of event time."""
     changed = max((event.seq for event in events if event.kind is Kind.TIER), default=0)
-    return [
-        event
-        for event in current_events(events)
-        if event.seq > changed and event.kind in (Kind.USER_TURN, Kind.BOT_TURN)
-    ]
+    return [event for event in current_events(events) if event.seq > changed and event.kind in _COUNTED]

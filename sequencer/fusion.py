@@ -41,7 +41,7 @@ from parley.sequencer.merge import Committed
 
 P = TypeVar("P", ProsodyPayload, VisionPayload, DiarPayload)
 # The annotations of a word; neighbours with equal ones are one token.
-_Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None]
+_Mood = tuple[str | None, str | None, ProsodyPayload | None, VisionPayload | None]
 
 
 class FusionSettings(StrictModel):
@@ -306,17 +306,16 @@ class Fusion:
         vision = self._vision.touching(span, chosen.min_confidence)
         tagged: list[tuple[_Word, _Mood]] = []
         for word in statement.words:
-            speaker_id = statement.speaker_id
-            if speaker_id is None:
-                voice = self._best(diar, word, None)
-                speaker_id = None if voice is None else voice.speaker_id
-            mood = (speaker_id, self._best(prosody, word, speaker_id), self._best(vision, word, speaker_id))
-            tagged.append((word, mood))
+            speaker_id, also = statement.speaker_id, None
+            if speaker_id is None and (voice := self._best(diar, word, None)) is not None:
+                speaker_id, also = voice.speaker_id, voice.also
+            how, shown = self._best(prosody, word, speaker_id), self._best(vision, word, speaker_id)
+            tagged.append((word, (speaker_id, also, how, shown)))
         tokens: list[EnrichedToken] = []
-        for (speaker_id, how, shown), group in groupby(tagged, key=lambda pair: pair[1]):
+        for (speaker_id, also, how, shown), group in groupby(tagged, key=lambda pair: pair[1]):
             words = [word for word, _ in group]
             text = " ".join(word.text for word in words)
-            tokens.append(EnrichedToken(words[0].start_us, text, speaker_id, how, shown))
+            tokens.append(EnrichedToken(words[0].start_us, text, speaker_id, how, shown, also=also))
         return tuple(tokens)
 
     def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> P | None:

@@ -80,7 +80,8 @@ def tags(token: EnrichedToken, settings: RenderingSettings | None = None) -> tup
     chosen = settings or RenderingSettings()
     voice = () if token.prosody is None else _voice(token.prosody, chosen)
     sight = () if token.visual is None else _sight(token.visual, chosen)
-    return (*voice, *sight, *(("cut off",) if token.truncated else ()))
+    other = () if token.also is None else (f"{_own(token.also, chosen.max_chars)} speaks at the same time",)
+    return (*voice, *other, *sight, *(("cut off",) if token.truncated else ()))
 
 
 def _line(turn: Sequence[EnrichedToken], settings: RenderingSettings) -> str:

@@ -69,8 +69,6 @@ BY_DEPLOYMENT = "deployment"
 SAID_BY_HUMAN = "[said by a human colleague]"
 # Enough for the model to avoid repeating itself; the whole of a long answer would push turns out.
 _UNHEARD_WORDS = 60
-# Tags of the rendering that count as tension.
-TENSE = frozenset({"tense", "angry"})
 _OUTCOMES = ("done", "failed", "unknown")
 # Pattern that every provider accepts as the name and as the id of a call.
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -615,13 +613,6 @@ def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
     return (rendered, rendered != text) if rendered else (text, False)
 
 
-def is_tense(payload: Mapping[str, Any]) -> bool:
-    """Return whether the words of a turn were said tensely, or angrily, as far as that was perceived."""
-    stored = payload.get("tokens")
-    tokens = stored if isinstance(stored, Sequence) and not isinstance(stored, str) else ()
-    return any(not TENSE.isdisjoint(tags(_token(token))) for token in tokens if isinstance(token, Mapping))
-
-
 def _token(stored: Mapping[str, Any]) -> EnrichedToken:
     """Return a token from its JSON; fields of an older or newer release are left out."""
     event_us = stored.get("event_us")
@@ -632,6 +623,7 @@ def _token(stored: Mapping[str, Any]) -> EnrichedToken:
         prosody=_of_type(ProsodyPayload, stored.get("prosody")),
         visual=_of_type(VisionPayload, stored.get("visual")),
         truncated=bool(stored.get("truncated")),
+        also=text_in(stored, "also") or None,
     )
 
 

@@ -1,46 +1,115 @@
 """Settings of the steps to another medium: the rules of the offers, and the phrases around them."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import Medium
-from parley.turn_taking.tier_offers import WORDED, OfferCause, OfferRule
+from parley.turn_taking.tier_offers import (
+    TENSE_FROM,
+    UNCLEAR_BELOW,
+    WORDED,
+    OfferCause,
+    OfferRule,
+    ToolTrigger,
+    ToolValue,
+)
 
 OfferPhrase = Annotated[str, Field(min_length=1, max_length=400)]
 
 
-class OfferRuleSettings(StrictModel):
-    """Rule by which another medium is offered."""
+class ToolTriggerSettings(StrictModel):
+    """Result of a tool on which an offer is made, once the reply with that result is over."""
 
-    to: Medium = Field(description="`text`, `voice`, `video` (a camera) or `screen` (a shared screen)")
+    name: str = Field(min_length=1, max_length=64, description="name of the tool")
+    outcome: Literal["done", "failed", "unknown"] = Field("done", description="how its call ended")
+    has: dict[str, ToolValue] = Field(
+        {},
+        max_length=20,
+        description="values of fields of the result; without any, every result counts",
+    )
+
+    def trigger(self) -> ToolTrigger:
+        """Return the trigger."""
+        return ToolTrigger(self.name, self.outcome, tuple(self.has.items()))
+
+
+class OfferTriggerSettings(StrictModel):
+    """Cause and trigger of an offer."""
+
     cause: OfferCause = Field(
         description="why. Counted in exchanges in a row: `unknown` (the embedded model does not know), "
         "`repairs` (one side had to ask again), `tension` (said tensely), `unclear` (recognised with little "
         "confidence), `unneeded` (a camera or a screen is on, and no words of a rule called for it). By "
-        "words of the caller: `eyes` (a task that has to be seen), `verification`, `policy`"
+        "words of the caller, or by the result of a tool: `eyes` (a task that has to be seen), "
+        "`verification`, `policy`"
     )
     after: int = Field(
         0, ge=0, le=20, description="exchanges in a row after which the offer is made, for a counted cause"
     )
+    after_s: float = Field(
+        0.0,
+        ge=0,
+        le=600,
+        description="for `tension`: tense speech after which it is made, added up over tense turns in a row",
+    )
     on: tuple[OfferPhrase, ...] = Field(
         (), max_length=200, description="words of the caller on which it is made, for the other causes"
+    )
+    on_tool: ToolTriggerSettings | None = Field(
+        None, description="result of a tool on which it is made, for the other causes and `unneeded`"
+    )
+    ask: bool = Field(
+        True,
+        description="ask the caller. Otherwise the step begins, or a human is fetched, at once; the caller "
+        "may still decline",
     )
 
     @model_validator(mode="after")
     def _has_its_trigger(self) -> Self:
-        if self.cause in WORDED and (self.after or not self.on):
-            raise ValueError(f"cause {self.cause}: give the words of the caller in 'on', and no 'after'")
-        if self.cause not in WORDED and (self.on or not self.after):
-            raise ValueError(f"cause {self.cause}: give the number of exchanges in 'after', and no 'on'")
+        cause = self.cause
+        is_counted = bool(self.after or self.after_s)
+        if self.after_s and cause is not OfferCause.TENSION:
+            raise ValueError(f"cause {cause}: 'after_s' counts tension alone")
+        if cause in WORDED:
+            if is_counted or not (self.on or self.on_tool):
+                raise ValueError(
+                    f"cause {cause}: give words of the caller in 'on' or a tool in 'on_tool', and no 'after'"
+                )
+        elif self.on or (self.on_tool and cause is not OfferCause.UNNEEDED):
+            raise ValueError(f"cause {cause}: give the number of exchanges in 'after', and no 'on'")
+        elif not is_counted and not self.on_tool:
+            raise ValueError(f"cause {cause}: give the number of exchanges in 'after'")
+        if cause is OfferCause.UNNEEDED and not self.ask:
+            raise ValueError("cause unneeded: the caller is asked")
+        return self
+
+    def rule_to(self, to: Medium | None, *, tense_from: float, unclear_below: float) -> OfferRule:
+        """Return the rule that offers a medium, or a human."""
+        return OfferRule(
+            self.cause,
+            to,
+            self.after,
+            self.after_s,
+            self.on,
+            None if self.on_tool is None else self.on_tool.trigger(),
+            self.ask,
+            tense_from,
+            unclear_below,
+        )
+
+
+class OfferRuleSettings(OfferTriggerSettings):
+    """Rule by which another medium is offered."""
+
+    to: Medium = Field(description="`text`, `voice`, `video` (a camera) or `screen` (a shared screen)")
+
+    @model_validator(mode="after")
+    def _leads_to_voice(self) -> Self:
         if self.cause is OfferCause.UNNEEDED and self.to is not Medium.VOICE:
             raise ValueError("cause unneeded: the step leads to voice")
         return self
-
-    def rule(self) -> OfferRule:
-        """Return the rule."""
-        return OfferRule(self.cause, self.to, self.after, self.on)
 
 
 class TierSettings(StrictModel):
@@ -56,7 +125,13 @@ class TierSettings(StrictModel):
         description="rules of the offers. A caller who wishes for a medium in their own words needs none",
     )
     unclear_below: float = Field(
-        0.4, gt=0, le=1, description="mean confidence of its words below which a turn counts as `unclear`"
+        UNCLEAR_BELOW,
+        gt=0,
+        le=1,
+        description="mean confidence of its words below which a turn counts as `unclear`",
+    )
+    tense_from: float = Field(
+        TENSE_FROM, gt=0, le=1, description="score of tension or anger from which speech counts as `tension`"
     )
     step_s: float = Field(
         60.0,
@@ -109,7 +184,8 @@ class TierSettings(StrictModel):
 
     def rules(self) -> list[OfferRule]:
         """Return the rules of the offers."""
-        return [each.rule() for each in self.offers]
+        levels = {"tense_from": self.tense_from, "unclear_below": self.unclear_below}
+        return [each.rule_to(each.to, **levels) for each in self.offers]
 
     def offer_of(self, rule: OfferRule) -> str:
         """Return the phrase with which a medium is offered."""

@@ -3,9 +3,13 @@
 Each pair of speakers of one side of ``evals.human`` takes turns of 1 to 4 s, cut from their recordings, for
 ``--turns`` turns in a drawn order. The turns are cut into stretches as in a call, at most 2 s long, and the
 specialist names the speaker of each. Names are mapped onto speakers in the way that is best for each mix, as
-the diarization error rate of NIST does; voice without a name is an error. There is no overlap in the mixes.
-Printed are the error of all mixes and the number of speakers found, also for one speaker alone. Actors of
-exclamations count apart: one of them is meant to sound like several.
+the diarization error rate of NIST does; voice without a name is an error. There is no overlap in these mixes.
+Overlap is measured in others: after every second turn, the two speak at once for one stretch, the second one
+up to 6 dB louder or softer and for all, three quarters or half of it.
+
+Printed are the error of all mixes without overlap and the number of speakers found, also for one speaker
+alone, and the stretches of one and of two voices that name two. Actors of exclamations count apart: one of
+them is meant to sound like several.
 
 With ``--calls`` a mix is divided into calls of one session. A call begins with the voiceprints of the one
 before, and one mapping of names counts for all of them.
@@ -32,6 +36,8 @@ from parley.models.specialists.speakers import RATE_HZ, SpeakerSettings, Speaker
 from parley.processors.fusion.voice_specialists import LONGEST_MS
 
 LEAST_TURN_S, MOST_TURN_S = 1.0, 4.0
+# Both voices at once: length of a stretch, level of the second voice against the first, and its part of it.
+LEAST_BOTH_S, MOST_BOTH_DB, BOTH_SHARES = 1.0, 6.0, (1.0, 0.75, 0.5)
 # A speaker with less voice than this cannot take part.
 LEAST_VOICE_S = 8.0
 ACTED = "exclaims"
@@ -65,6 +71,46 @@ def mix(pair: Sequence[np.ndarray], turns: int, drawn: np.random.Generator) -> l
         audio = pair[who][at : at + length]
         stretches += [(who, audio[place : place + longest]) for place in range(0, len(audio), longest)]
     return stretches
+
+
+def both(pair: Sequence[np.ndarray], drawn: np.random.Generator) -> np.ndarray:
+    """Return a stretch in which two people speak at once: float32, (samples,)."""
+    length = int(drawn.uniform(LEAST_BOTH_S, LONGEST_MS / 1000) * RATE_HZ)
+    first, second = (
+        voice[(at := int(drawn.integers(0, max(1, len(voice) - length)))) : at + length] for voice in pair
+    )
+    level = 10 ** (drawn.uniform(-MOST_BOTH_DB, MOST_BOTH_DB) / 20)
+    second = second * np.float32(level * _rms(first) / max(_rms(second), 1e-9))
+    added = second[: int(length * drawn.choice(BOTH_SHARES))]
+    begins = int(drawn.integers(0, len(first) - len(added) + 1))
+    mixed = first.copy()
+    mixed[begins : begins + len(added)] += added
+    return mixed
+
+
+def _rms(audio: np.ndarray) -> float:
+    return float(np.sqrt(np.mean(audio * audio)))
+
+
+def heard_together(
+    specialist: SpeakerSpecialist, pair: Sequence[np.ndarray], turns: int, drawn: np.random.Generator
+) -> dict[str, int]:
+    """Count the stretches of a mix with overlap, and those that were taken for two voices at once."""
+    stream = specialist.open_stream()
+    counts = dict.fromkeys(("both", "both_found", "one", "one_taken_for_both"), 0)
+    stretches: list[tuple[bool, np.ndarray]] = []
+    for number in range(0, turns, 2):
+        stretches += [(False, audio) for _, audio in mix(pair, 2, drawn)]
+        # The first turns make the two known.
+        stretches += [(True, both(pair, drawn))] if number else []
+    for is_both, audio in stretches:
+        found = stream.judge(VoiceStretch(audio, 0, 1))
+        if not found:
+            continue
+        is_found = any(each.speaker is not None and each.speaker.also is not None for each in found)
+        counts["both" if is_both else "one"] += 1
+        counts["both_found" if is_both else "one_taken_for_both"] += is_found
+    return counts
 
 
 def judged(
@@ -149,7 +195,12 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for pair in pairs
         ]
         alone = [judged(specialist, mix([known[name]], arguments.turns, drawn)) for name in chosen]
+        together = [
+            heard_together(specialist, [known[name] for name in pair], arguments.turns, drawn)
+            for pair in pairs
+        ]
         result[kind] = {
+            "overlap": {name: sum(each[name] for each in together) for name in together[0]},
             "mixes": len(pairs),
             "error": round(
                 sum(wrong for wrong, _, _ in found) / max(sum(all_s for _, all_s, _ in found), 1e-9), 4
@@ -181,12 +232,26 @@ def table(result: Mapping[str, Any]) -> str:
         f"| {one['found_of_one']} | {'; '.join(f'{pair} {error:.0%}' for error, pair in one['worst'])} |"
         for kind, one in ((kind, result[kind]) for kind in ("plain", "with_actors"))
     ]
+    overlaps = [_overlap_row(kind, result[kind]["overlap"]) for kind in ("plain", "with_actors")]
     return "\n".join(
         (
             "| voices | mixes | diarization error | speakers found, of 2 | found, of 1 | worst |",
             "|---|---|---|---|---|---|",
             *rows,
+            "",
+            "| voices | stretches of both at once | found | of one | taken for both |",
+            "|---|---|---|---|---|",
+            *overlaps,
         )
+    )
+
+
+def _overlap_row(kind: str, counts: Mapping[str, int]) -> str:
+    found = counts["both_found"] / max(counts["both"], 1)
+    wrong = counts["one_taken_for_both"] / max(counts["one"], 1)
+    return (
+        f"| {kind.replace('_', ' ')} | {counts['both']} | {counts['both_found']} ({found:.1%}) "
+        f"| {counts['one']} | {counts['one_taken_for_both']} ({wrong:.1%}) |"
     )
 
 

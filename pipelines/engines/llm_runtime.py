@@ -58,6 +58,7 @@ from parley.processors.dialogue.llm_failover import Failover, LlmFailover
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.passages import QuestionPassages
 from parley.processors.dialogue.pictures import QuestionPictures
+from parley.processors.dialogue.reply_prompts import ReplyPrompts
 from parley.processors.dialogue.services import (
     LLM_SERVICES,
     Documents,
@@ -427,6 +428,8 @@ class LlmRuntime:
         own = self.instruction(instruction) if prompt is None else prompt
         build = partial(self._plan.row.build, shared, system_instruction=own)
         service = await asyncio.to_thread(build)
+        if events is not None and isinstance(service, LLMService):
+            ReplyPrompts(own).follow(service)
         if tools is not None and context is not None and self.calls_tools:
             tools.offer(service, context, turn=turn, rules=rules)
             if requested is not None:

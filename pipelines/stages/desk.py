@@ -24,14 +24,15 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.live_pace import LivePace
-from parley.pipelines.session_tiers import session_tiers
+from parley.pipelines.session_tiers import session_tiers, take_tool_result
 from parley.pipelines.stages.medium_steps import CallSteps, ClientMedia
+from parley.pipelines.stages.tool_results import AnsweredToolResults
 from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.filler_processor import Say
 from parley.session_store.events import Kind
 from parley.session_store.memory import text_in
-from parley.session_store.prompt import is_tense
+from parley.session_store.tension import judged_stretches
 from parley.turn_taking.turn_confidence import TurnConfidence
 
 
@@ -66,7 +67,9 @@ class DeskVoice:
         self._human = self._tiers.human
         self._offers = self._tiers.new_offers()
         self._confidence = TurnConfidence()
-        self._is_unclear = False
+        # That of the caller's last turn, until it is counted.
+        self._heard: float | None = None
+        self._tool_results = AnsweredToolResults(call)
         # Last turn of the caller that was counted.
         self._counted_seq = call.conversation.last_seq
         self._news = asyncio.Event()
@@ -151,8 +154,15 @@ class DeskVoice:
         self._say(event.text)
 
     def _on_bot_turn_ended(self, event: BotTurnEnded) -> None:
-        if self._conversation.tier.tier is not Tier.AGENT or event.interrupted:
+        if self._conversation.tier.is_held or event.interrupted:
             return
+        self._count_news()
+        rule = self._offers.on_reply(event.text, may_offer=self._tiers.may_offer)
+        if rule is not None and (phrase := self._tiers.offer(rule)):
+            self._say_phrase(phrase)
+
+    def _count_news(self) -> None:
+        """Count the caller's last turn, and the results of tools of which they have heard."""
         said = next(
             (each for each in reversed(self._conversation.events) if each.kind is Kind.USER_TURN), None
         )
@@ -160,14 +170,13 @@ class DeskVoice:
             self._counted_seq = said.seq
             self._offers.on_caller(
                 text_in(said.payload, "text"),
-                is_tense=is_tense(said.payload),
-                is_unclear=self._is_unclear,
+                judged=judged_stretches(said.payload),
+                confidence=self._heard,
                 media=self._conversation.media.now,
             )
-            self._is_unclear = False
-        rule = self._offers.on_reply(event.text, may_offer=self._tiers.may_offer)
-        if rule is not None and (phrase := self._tiers.offer(rule)):
-            self._say_phrase(phrase)
+            self._heard = None
+        for result in self._tool_results.take():
+            take_tool_result(self._offers, result)
 
     def _on_final_words(self, event: FinalWords) -> None:
         self._confidence.on_words(event.confidences)
@@ -176,9 +185,7 @@ class DeskVoice:
         self._confidence.forget()
 
     def _on_turn_ended(self, _event: TurnEnded) -> None:
-        confidence = self._confidence.take()
-        below = self._tiers.steps.settings.unclear_below
-        self._is_unclear = confidence is not None and confidence < below
+        self._heard = self._confidence.take()
 
     def _say_phrase(self, text: str) -> None:
         _say_phrase(self._call, text)

@@ -55,6 +55,7 @@ from pipecat.services.settings import LLMSettings
 from parley.core.clock import Clock
 from parley.core.errors import EngineError, IllegalTransition
 from parley.core.failover import CircuitBreaker
+from parley.core.frame_facts import PROMPT
 from parley.core.passage_notes import CitedPassage
 from parley.core.tuning import tuned
 from parley.models.llm import LanguageModel
@@ -382,7 +383,10 @@ class LlmFailover:
     async def _run_fallback(self, reply: _Reply) -> None:
         if not self._open:
             self._open = True
-            await self.tail.push_frame(LLMFullResponseStartFrame())
+            start = LLMFullResponseStartFrame()
+            if (instruction := self._instruction()) is not None:
+                PROMPT.put(start, instruction)
+            await self.tail.push_frame(start)
         if reply.cited and not reply.said.text.strip():
             # Nothing was said of what the service had found.
             reply.cited = ()

@@ -14,6 +14,7 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.call_events import PhraseInserted, ResponseEnded, ResponseStarted, ResponseText, ToolsCalled
+from parley.core.frame_facts import PROMPT
 from parley.runtime.event_stream import CallEvents
 
 
@@ -33,7 +34,7 @@ class ResponseEvents:
         if isinstance(frame, LLMTextFrame):
             events.publish(ResponseText(now_ms, frame.text))
         elif isinstance(frame, LLMFullResponseStartFrame):
-            events.publish(ResponseStarted(now_ms))
+            events.publish(ResponseStarted(now_ms, PROMPT.of(frame)))
         elif isinstance(frame, LLMFullResponseEndFrame):
             events.publish(ResponseEnded(now_ms))
         elif isinstance(frame, FunctionCallsStartedFrame):

@@ -6,6 +6,7 @@ client at a time.
 """
 
 import asyncio
+import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -19,11 +20,14 @@ import pytest_asyncio
 from websockets.asyncio.client import connect
 
 from parley.core.client_rules import CLIENT_HEADING
+from parley.core.provenance import digest_of
+from parley.session_store.evidence import EVIDENCE_KEY_ENV
 from tests.peers.minicpm_duplex_client import Client, in_base64
 from tests.peers.minicpm_page import page
 from tests.peers.realtime_caller import RealtimeCaller, calling
 from tests.peers.server import RunningServer, running_server
 from tests.peers.test_half_duplex import ask, prepared
+from tests.peers.test_openai_realtime import bot_turns, events_of
 from tests.peers.test_tools import CallingOpenAi, Calls, Turn
 from tests.peers.test_unmute import FrontEnd
 from tests.peers.webhook_server import WebhookServer
@@ -99,8 +103,11 @@ async def closed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Depl
 async def granting(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Deployed]:
     """Run a deployment that permits instructions and tools of clients."""
     more = "server: {clients: {anonymous: {instructions: true, client_tools: true}}}\n"
-    async for at in deployed(tmp_path_factory.mktemp("granting"), more):
-        yield at
+    more += "privacy: {evidence: true}\n"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(EVIDENCE_KEY_ENV, base64.b64encode(bytes(32)).decode())
+        async for at in deployed(tmp_path_factory.mktemp("granting"), more):
+            yield at
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -333,6 +340,22 @@ async def test_instructions_for_one_response_take_the_tools_too(granting: Deploy
     assert ATTACK not in system_of(granting.llm.requests[-1])
     assert tools_of(granting.llm.requests[-1]) == []
     assert granting.hook.requests == []
+
+
+@pytest.mark.parametrize("modality", ["audio", "text"])
+async def test_the_record_of_a_reply_names_the_prompt_of_its_request(granting: Deployed, modality: str):
+    before = len(granting.llm.requests)
+    async with calling(granting.url, microphone=False, instructions="Be brief.") as caller:
+        for number, own in enumerate((None, "Be long.", None), 1):
+            await typed(caller, QUESTION)
+            response = {"output_modalities": [modality], **({} if own is None else {"instructions": own})}
+            await caller.connection.response.create(response=response)
+            await caller.until("response.done", count=number)
+        session = caller.of("session.created")[0].session.id
+    used = [system_of(request) for request in granting.llm.requests[before:]]
+    assert ["Be long." in prompt for prompt in used] == [False, True, False]
+    replies = bot_turns(await events_of(granting.server, session, until="left"))
+    assert [each["made_by"]["prompt"] for each in replies] == [digest_of(prompt) for prompt in used]
 
 
 async def test_words_that_a_client_puts_into_the_bots_mouth_take_the_tools(closed: Deployed):

@@ -46,6 +46,7 @@ from parley.processors.dialogue.services import Documents, DocumentsSettings, Ll
 from parley.processors.dialogue.shared_tools import SharedTools
 from parley.recording.settings import RecordingSettings
 from parley.runtime.observers import ObserverFactory
+from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event
 from parley.session_store.settings import StoreTuning
@@ -57,6 +58,7 @@ from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.clarification import AskBackTuning
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from parley.turn_taking.speculation import SpeculationSettings
+from parley.turn_taking.tier_settings import TierSettings
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
@@ -183,6 +185,8 @@ def simulate(
     records: bool = False,
     begins_held: bool = False,
     choices: CallChoices | None = None,
+    desk: Mapping[str, Any] | None = None,
+    tiers: Mapping[str, Any] | None = None,
 ) -> SimulatedCall:
     """Run a call with the caller's audio on virtual time, and return what was recorded.
 
@@ -215,6 +219,8 @@ def simulate(
         privacy: what is redacted.
         begins_held: the call goes on that was on hold.
         choices: of the caller.
+        desk: humans can be fetched, by these settings.
+        tiers: another medium can be offered, by these settings.
         records: the call is recorded below ``tmp_path / "data"``.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
@@ -248,6 +254,8 @@ def simulate(
             duplex=Duplex.model_validate({"tick_log": tmp_path / "ticks", **duplex}),
             privacy=PrivacySettings.model_validate(dict(privacy)),
             recording=RecordingSettings(enabled=records, folder=tmp_path / "data", min_free_gb=0),
+            desk=None if desk is None else DeskSettings.model_validate(dict(desk)),
+            tiers=None if tiers is None else TierSettings.model_validate(dict(tiers)),
         )
         plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
         answering = _WithTools(deployment, plan, model, tools, finder)
@@ -304,6 +312,7 @@ def simulate(
             Engines(deployment, loaded, executors) as engines,
             open_conversations(deployment, answering) as conversations,
         ):
+            conversations.board.set_staffed(desk is not None)
             async with conversations.open() as conversation:
                 live = LiveCall(conversation.clock)
                 played = on_line(live)

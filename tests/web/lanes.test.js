@@ -52,11 +52,12 @@ test("each specialist has a lane, in order of time", () => {
     report(3, { type: "VisionPayload", start_us: AT_US, end_us: AT_US + S_US, gesture: "pointing", ref: "the fee" }),
     report(1, words("what", "is", "this")),
     report(2, { type: "ProsodyPayload", start_us: AT_US, end_us: AT_US + S_US, level_offset_db: 8, stress: 0.7 }),
-    report(4, { type: "DiarPayload", start_us: AT_US, end_us: AT_US + S_US, speaker_id: "speaker 1" }),
+    report(4, { type: "DiarPayload", start_us: AT_US, end_us: AT_US + S_US, speaker_id: "speaker 1", also: null }),
+    report(5, { type: "DiarPayload", start_us: AT_US + S_US, end_us: AT_US + 2 * S_US, speaker_id: "speaker 1", also: "speaker 2" }),
   );
   assert.deepEqual(page.rows(), {
     words: ["what", "is", "this"],
-    speaker: ["speaker 1"],
+    speaker: ["speaker 1", "speaker 1 + speaker 2"],
     voice: ["tense, louder"],
     sight: ["pointing · the fee"],
   });

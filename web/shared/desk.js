@@ -32,7 +32,13 @@ const TONES = { waiting: "wait", human: "good" };
 /** @type {Record<string, string>} */
 const REASONS = { requested: "asked for a human", accepted: "accepted a human", policy: "left to humans by your settings" };
 /** @type {Record<string, string>} */
-const CAUSES = { unknown: "the agent did not know", repairs: "they did not understand each other", tension: "sounds tense" };
+const CAUSES = {
+  unknown: "the agent did not know",
+  repairs: "they did not understand each other",
+  tension: "sounds tense",
+  unclear: "was recognised badly",
+  verification: "has to be verified",
+};
 
 /** @typedef {"loading" | "locked" | "live" | "away"} PageState */
 

@@ -140,11 +140,16 @@ export function marksOf(event_us, payload) {
       plain: false,
     }));
   }
-  const text = body.text ?? body.speaker_id ?? (body.type === "ProsodyPayload" ? voice(body) : sight(body));
+  const text = body.text ?? speakers(body) ?? (body.type === "ProsodyPayload" ? voice(body) : sight(body));
   if (name === "sight" && !text) return [];
   const start_us = body.start_us ?? event_us - LEAST_US;
   const end_us = body.end_us ?? event_us;
   return [{ lane: name, statement, start_us, end_us, text: text || t("as_before"), late, plain: !text }];
+}
+
+/** @param {Annotated["body"]} body */
+function speakers({ speaker_id: speaker, also }) {
+  return speaker && also ? `${speaker} + ${also}` : speaker;
 }
 
 /** @param {Annotated["body"]} body */

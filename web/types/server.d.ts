@@ -119,6 +119,7 @@ export interface Annotated {
     start_us?: number;
     end_us?: number;
     speaker_id?: string;
+    also?: string | null;
     gesture?: string | null;
     ref?: string | null;
     facial_affect?: string | null;

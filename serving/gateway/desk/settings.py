@@ -1,13 +1,25 @@
 """Settings of the desk, and the phrases around it."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
+from parley.turn_taking.tier_offers import TENSE_FROM, UNCLEAR_BELOW, OfferCause, OfferRule
+from parley.turn_taking.tier_settings import OfferTriggerSettings
 
 Phrase = Annotated[str, Field(min_length=1, max_length=400)]
+
+
+class HumanOfferSettings(OfferTriggerSettings):
+    """Rule by which a human is offered, or fetched."""
+
+    @model_validator(mode="after")
+    def _is_for_a_human(self) -> Self:
+        if self.cause in (OfferCause.EYES, OfferCause.UNNEEDED):
+            raise ValueError(f"cause {self.cause}: a rule of 'tiers.offers', not of a human")
+        return self
 
 
 class DeskSettings(StrictModel):
@@ -63,6 +75,18 @@ class DeskSettings(StrictModel):
         description="words of the caller on which a human is fetched without an offer: what the deployment "
         "leaves to humans, such as a complaint, or a change for which the caller must be verified",
     )
+    offers: tuple[HumanOfferSettings, ...] = Field(
+        (), max_length=50, description="further rules by which a human is offered, or fetched (`ask: false`)"
+    )
+    unclear_below: float = Field(
+        UNCLEAR_BELOW,
+        gt=0,
+        le=1,
+        description="mean confidence of its words below which a turn counts as `unclear`",
+    )
+    tense_from: float = Field(
+        TENSE_FROM, gt=0, le=1, description="score of tension or anger from which speech counts as tense"
+    )
     offer: Phrase = Field("Shall I fetch a colleague?", description="offer of a human")
     waiting: Phrase = Field(
         "I am fetching a colleague. You are number {place}. Say never mind to go on with me.",
@@ -94,3 +118,13 @@ class DeskSettings(StrictModel):
     @classmethod
     def _is_template(cls, text: str) -> str:
         return validate_template(text, "place")
+
+    def rules(self) -> list[OfferRule]:
+        """Return the rules by which a human is offered or fetched."""
+        tense_from, unclear_below = self.tense_from, self.unclear_below
+        return [
+            OfferRule(OfferCause.UNKNOWN, after=self.offer_after_unknown),
+            OfferRule(OfferCause.REPAIRS, after=self.offer_after_repairs),
+            OfferRule(OfferCause.TENSION, after=self.offer_after_tense, tense_from=tense_from),
+            *(each.rule_to(None, tense_from=tense_from, unclear_below=unclear_below) for each in self.offers),
+        ]

@@ -32,10 +32,11 @@ EXPECTED = {
     E.REPLIED: {T.BACK: T.AGENT},
     E.STEP_OFFERED: {T.AGENT: T.STEP_OFFERED, T.BACK: T.STEP_OFFERED},
     E.STEP_REQUESTED: dict.fromkeys(set(T) - HELD, T.STEPPING),
+    E.STEP_POLICY: {T.AGENT: T.STEPPING, T.BACK: T.STEPPING},
     E.REACHED: dict.fromkeys(STEPS, T.AGENT),
     E.FAILED: dict.fromkeys(STEPS, T.AGENT),
 }
-AIMED = {E.STEP_OFFERED, E.STEP_REQUESTED}
+AIMED = {E.STEP_OFFERED, E.STEP_REQUESTED, E.STEP_POLICY}
 
 
 @pytest.mark.parametrize(("tier", "event"), list(product(Tier, TierEvent)))

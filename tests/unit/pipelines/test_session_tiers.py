@@ -12,12 +12,14 @@ from parley.core.call_events import TierChanged
 from parley.core.tiers import SEEN, Medium, Tier, TierEvent
 from parley.pipelines.session_tiers import SessionTiers, session_tiers
 from parley.runtime.event_stream import CallEvents
+from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
+from parley.turn_taking.tier_offers import OfferCause
 from parley.turn_taking.tier_settings import TierSettings
 from tests import virtual_time
 
@@ -28,9 +30,23 @@ SETTINGS = TierSettings.model_validate(
             {"to": "screen", "cause": "eyes", "on": ["on my screen"]},
             {"to": "video", "cause": "verification", "on": ["verify me"]},
             {"to": "voice", "cause": "repairs", "after": 1},
+            {"to": "voice", "cause": "policy", "on": ["close my account"], "ask": False},
+            {"to": "video", "cause": "verification", "on_tool": {"name": "identify"}, "ask": False},
         ]
     }
 )
+DESK = DeskSettings.model_validate(
+    {
+        "offer_on": ["complain"],
+        "offers": [
+            {"cause": "verification", "on": ["new address"]},
+            {"cause": "policy", "on": ["sell my shares"], "ask": False},
+            {"cause": "policy", "on_tool": {"name": "refund", "has": {"allowed": False}}, "ask": False},
+            {"cause": "tension", "after_s": 4.0},
+        ],
+    }
+)
+FETCHING = DESK.waiting.format(place=1)
 
 
 class Session:
@@ -38,7 +54,9 @@ class Session:
 
     def __init__(self, opened: Conversations, conversation: Conversation, media: frozenset[Medium]) -> None:
         self.conversation = conversation
-        deployment = Deployment.model_validate({"name": "t", "tiers": SETTINGS.model_dump(), "desk": {}})
+        deployment = Deployment.model_validate(
+            {"name": "t", "tiers": SETTINGS.model_dump(), "desk": DESK.model_dump()}
+        )
         opened.board.set_staffed(True)
         self.tiers: SessionTiers = session_tiers(deployment, conversation, lambda: media)
 
@@ -105,6 +123,25 @@ def play(
             [SETTINGS.go_voice, SETTINGS.declined],
             (Tier.AGENT, Medium.VOICE),
         ),
+        # What the deployment leaves to another medium is no offer, and may be declined all the same.
+        (
+            ["Please close my account.", "Never mind", "Close my account"],
+            [SETTINGS.go_voice, SETTINGS.declined, SETTINGS.go_voice],
+            (Tier.STEPPING, Medium.VOICE),
+        ),
+        # An open offer does not keep the words of another rule from their effect.
+        (
+            ["Verify me", "No, close my account"],
+            [SETTINGS.offer_video, SETTINGS.go_voice],
+            (Tier.STEPPING, Medium.VOICE),
+        ),
+        # The same for a human.
+        (["I have a new address."], [DESK.offer], (Tier.OFFERED, None)),
+        (["I have a new address.", "No"], [DESK.offer, DESK.declined], (Tier.AGENT, None)),
+        (["Sell my shares"], [FETCHING], (Tier.WAITING, None)),
+        (["I want to complain", "Sell my shares"], [DESK.offer, FETCHING], (Tier.WAITING, None)),
+        (["Verify me", "Sell my shares"], [SETTINGS.offer_video, FETCHING], (Tier.WAITING, Medium.VIDEO)),
+        (["Sell my shares", "Never mind"], [FETCHING, DESK.withdrawn], (Tier.AGENT, None)),
         # Already there.
         (["Can we go on in writing?"], [None], (Tier.AGENT, None)),
         (["What does a card cost?"], [None], (Tier.AGENT, None)),
@@ -157,6 +194,72 @@ def test_repairs_make_an_offer_due_once(tmp_path: Path) -> None:
         assert await exchange() == ""
         with conversation.reporting(CallEvents(), speaks=True):
             assert await exchange() == ""
+
+    play(tmp_path, scenario)
+
+
+TENSE = {"text": "fine", "prosody": {"start_us": 0, "end_us": 2_000_000, "stress": 0.9}}
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "phrases", "state", "cause"),
+    [
+        (
+            [[("refund", {"allowed": True})], [("refund", {"allowed": False})]],
+            ["", FETCHING],
+            (Tier.WAITING, None),
+            "policy",
+        ),
+        # A result counts for the reply that answers it.
+        ([[("identify", {})], []], [SETTINGS.go_voice, ""], (Tier.STEPPING, Medium.VIDEO), "verification"),
+        # What a deployment leaves to a human goes before a step.
+        (
+            [[("identify", {}), ("refund", {"allowed": False})]],
+            [FETCHING],
+            (Tier.WAITING, None),
+            "policy",
+        ),
+    ],
+)
+def test_the_result_of_a_tool_leads_to_a_human_or_to_another_medium(
+    exchanges: list[list[tuple[str, dict[str, Any]]]],
+    phrases: list[str],
+    state: tuple[Tier, Medium | None],
+    cause: str,
+    tmp_path: Path,
+) -> None:
+    async def scenario(session: Session) -> None:
+        conversation, tiers = session.conversation, session.tiers
+        said = []
+        for results in exchanges:
+            drafts = [conversation.draft(Kind.USER_TURN, "user", {"text": "Well?"})]
+            for name, result in results:
+                known = {"name": name, "outcome": "done", "result": result}
+                drafts.append(conversation.draft(Kind.TOOL_RESULT, "tool", known))
+            await conversation.append(*drafts)
+            rule = tiers.new_offers().on_reply("Ten euros.", may_offer=tiers.may_offer)
+            said.append("" if rule is None else tiers.offer(rule))
+            await conversation.append(conversation.draft(Kind.BOT_TURN, "bot", {"text": "Ten euros."}))
+        assert said == phrases and session.state == state and conversation.tier.cause == cause
+
+    play(tmp_path, scenario)
+
+
+def test_sustained_tension_offers_a_human_and_a_change_of_the_tier_begins_anew(tmp_path: Path) -> None:
+    async def scenario(session: Session) -> None:
+        conversation, tiers = session.conversation, session.tiers
+
+        async def exchange() -> OfferCause | None:
+            turn = {"text": "fine", "tokens": [TENSE]}
+            await conversation.append(conversation.draft(Kind.USER_TURN, "user", turn))
+            rule = tiers.new_offers().on_reply("Ten euros.", may_offer=tiers.may_offer)
+            await conversation.append(conversation.draft(Kind.BOT_TURN, "bot", {"text": "Ten euros."}))
+            return None if rule is None or not tiers.offer(rule) else rule.cause
+
+        assert [await exchange(), await exchange()] == [None, OfferCause.TENSION]
+        assert conversation.tier.cause == "tension"
+        session.says("No")
+        assert [await exchange(), await exchange()] == [None, OfferCause.TENSION]
 
     play(tmp_path, scenario)
 

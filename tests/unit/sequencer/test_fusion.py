@@ -187,6 +187,17 @@ def test_what_the_recogniser_says_about_the_speaker_counts_before_diarization():
     assert timeline.tokens()[0].speaker_id == "ana"
 
 
+def test_words_over_which_another_person_speaks_name_both():
+    timeline = Timeline()
+    timeline.put(DiarPayload(900_000, 1_150_000, "ana"))
+    timeline.put(DiarPayload(1_400_000, 1_800_000, "ana", also="ben"))
+    timeline.put(SAID)
+    assert timeline.tokens() == (
+        EnrichedToken(1_000_000, "this is", "ana"),
+        EnrichedToken(1_300_000, "fine", "ana", also="ben"),
+    )
+
+
 def test_another_speakers_tone_and_gesture_are_not_taken():
     timeline = Timeline()
     timeline.put(TENSE, speaker_id="ben")

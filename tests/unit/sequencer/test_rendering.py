@@ -8,7 +8,14 @@ from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from parley.sequencer.rendering import RenderingSettings, render, tags
 
 
-def said(text: str, *, who: str | None = None, truncated: bool = False, **perceived: object) -> EnrichedToken:
+def said(
+    text: str,
+    *,
+    who: str | None = None,
+    truncated: bool = False,
+    also: str | None = None,
+    **perceived: object,
+) -> EnrichedToken:
     """Return a token; the fields of the voice and of what is seen go to their payloads."""
     names = {each.name for each in fields(ProsodyPayload)}
     voice = {key: perceived.pop(key) for key in [*perceived] if key in names}
@@ -19,6 +26,7 @@ def said(text: str, *, who: str | None = None, truncated: bool = False, **percei
         ProsodyPayload(0, 1, **voice) if voice else None,
         VisionPayload(0, 1, **perceived) if perceived else None,
         truncated,
+        also,
     )
 
 
@@ -56,6 +64,8 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
         ({"facial_affect": "Neutral"}, ()),
         ({"gesture": " ", "ref": "", "facial_affect": "\n"}, ()),
         ({"truncated": True}, ("cut off",)),
+        ({"also": "speaker 2", "stress": 0.9}, ("tense", "speaker 2 speaks at the same time")),
+        ({"also": "b] [angry"}, ("b) (angry speaks at the same time",)),
     ],
 )
 def test_what_is_salient_is_told(perceived: dict[str, object], received: tuple[str, ...]):

@@ -13,7 +13,7 @@ from parley.core.pictures import UNSEEN, reference, referred_key
 from parley.core.prompt_notes import PromptNotes, parse_notes, write_notes
 from parley.language import find_language
 from parley.session_store.events import Event, Kind
-from parley.session_store.prompt import approximate_tokens, first_shown, is_tense, prompt_view, turns_of
+from parley.session_store.prompt import approximate_tokens, first_shown, prompt_view, turns_of
 from tests.fakes.timeline import Timeline
 
 FACTS = find_language("en").facts
@@ -352,14 +352,10 @@ def test_a_whisper_stands_at_the_newest_words_and_leaves_those_before_as_they_we
     assert parse_notes(whispered[2]["content"]) == (PromptNotes(whisper="Mention the app."), "What is new?")
 
 
-def test_a_turn_is_tense_where_one_of_its_words_is() -> None:
-    def token(**prosody: float) -> dict[str, Any]:
-        return {"text": "fine", "prosody": {"start_us": 1, "end_us": 2, **prosody}}
-
-    assert is_tense({"text": "fine", "tokens": [token(), token(stress=0.9)]})
-    assert is_tense({"text": "fine", "tokens": [token(anger=0.9)]})
-    assert not is_tense({"text": "fine", "tokens": [token(stress=0.3), {"text": "[tense]"}]})
-    assert not is_tense({"text": "fine", "rendered": "fine [tense]", "tokens": "tense"})
+def test_a_turn_names_the_person_who_speaks_at_the_same_time() -> None:
+    line = Timeline()
+    line.said("fine", tokens=[{"text": "fine", "speaker_id": "ana", "also": "ben"}])
+    assert messages(line)[0]["content"].endswith("fine [ben speaks at the same time]")
 
 
 def test_words_cannot_be_taken_for_notes() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from parley.core.errors import AgentError
 from parley.core.timeline import DiarPayload, KnownVoice, Source
-from parley.evals.perception.speakers import judged
+from parley.evals.perception.speakers import both, heard_together, judged
 from parley.models.specialists import Finding, VoiceStretch
 from parley.models.specialists.speakers import (
     LEAST_S,
@@ -50,6 +50,61 @@ def test_a_voice_between_two_is_less_certain_than_a_clear_one():
     _, between = clusters.assign(direction(1, 0.95), 0.1)
     _, clear = clusters.assign(ADA, 0.1)
     assert between < clear
+
+
+def two_known(seconds: float = 4.0) -> SpeakerClusters:
+    clusters = SpeakerClusters(SpeakerSettings())
+    clusters.assign(ADA, seconds), clusters.assign(BEN, seconds)
+    return clusters
+
+
+def test_two_known_voices_at_once_are_both_named_the_clearer_one_first():
+    clusters = two_known()
+    assert clusters.together(direction(1, 0.8)) == (0, 1)
+    assert clusters.together(direction(0.7, 1)) == (1, 0)
+    # Of three, the two that explain it.
+    clusters.assign(direction(0, 0, 1), 4.0)
+    assert clusters.together(direction(0.7, 0, 1)) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    "embedding",
+    [ADA, ALIKE, direction(0, 0, 1), direction(1, 1, 2), direction(1, -0.8)],
+    ids=[
+        "one of them",
+        "one of them on another day",
+        "a third",
+        "mostly a third",
+        "less than nothing of one",
+    ],
+)
+def test_one_voice_is_not_taken_for_two(embedding: np.ndarray):
+    assert two_known().together(embedding) is None
+
+
+def test_two_at_once_are_not_recognised_before_both_are_known():
+    assert two_known(2.0).together(direction(1, 0.8)) is None
+
+
+class Saying(VoiceEncoder):
+    """Encoder that finds scripted embeddings."""
+
+    def __init__(self, *embeddings: np.ndarray) -> None:
+        self._embeddings = iter(embeddings)
+
+    def embed(self, audio: np.ndarray) -> np.ndarray:
+        return next(self._embeddings)
+
+
+def test_no_speaker_learns_from_a_stretch_of_two():
+    stream = SpeakerStream(Saying(ADA, BEN, direction(1, 0.8), ADA), SpeakerSettings(voiceprints=True))
+    found = [stream.judge(VoiceStretch(voice(seconds=4.0), 7, 9)) for _ in range(4)]
+    [both] = found[2]
+    assert both.speaker == DiarPayload(7, 9, "speaker 1", also="speaker 2") and both.voice is None
+    [before], [after] = found[0], found[3]
+    assert before.voice is not None and after.voice is not None
+    assert after.voice.embedding == before.voice.embedding
+    assert after.voice.seconds == pytest.approx(2 * before.voice.seconds)
 
 
 def known(name: str, embedding: np.ndarray, seconds: float = 20.0) -> KnownVoice:
@@ -150,3 +205,27 @@ def test_the_error_of_a_mix_is_that_of_the_best_mapping(names: tuple[str, ...], 
     second = np.ones(RATE_HZ, np.float32)
     stretches = [(place % 2, second) for place in range(4)]
     assert judged(Naming(*names), stretches) == (wrong_s, 4.0, count)  # type: ignore[arg-type]
+
+
+class NamingBoth(Naming):
+    """Specialist that names two speakers in loud stretches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def judge(self, stretch: VoiceStretch) -> tuple[object, ...]:
+        is_loud = float(np.abs(stretch.audio).max()) > 1.2
+        return (Finding(1.0, speaker=DiarPayload(0, 1, "a", also="b" if is_loud else None)),)
+
+
+def test_stretches_of_two_voices_are_counted_apart_from_those_of_one():
+    pair = [np.ones(5 * RATE_HZ, np.float32)] * 2
+    counts = heard_together(NamingBoth(), pair, 6, np.random.default_rng(1))  # type: ignore[arg-type]
+    assert (counts["both"], counts["both_found"], counts["one_taken_for_both"]) == (2, 2, 0)
+    assert counts["one"] >= 6
+
+
+def test_a_stretch_of_two_voices_has_the_second_in_a_part_of_it():
+    mixed = both([np.ones(5 * RATE_HZ, np.float32)] * 2, np.random.default_rng(2))
+    levels = set(np.unique(mixed))
+    assert levels - {1.0} and 0.5 <= float(np.mean(mixed > 1.0)) <= 1.0

@@ -31,6 +31,12 @@ FINE = [token("this is"), token("fine", prosody=TENSE)]
         pytest.param("this is fine", [], "this is fine", id="no tokens"),
         pytest.param("", FINE, "", id="no words"),
         pytest.param(
+            "this is fine",
+            [token("this is"), token("fine", speaker_id="a", also="b")],
+            "this is fine [b speaks at the same time]",
+            id="two voices",
+        ),
+        pytest.param(
             "don't do it",
             [token("dont", prosody=ANGRY), token("do it")],
             "don't [angry] do it",
