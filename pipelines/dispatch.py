@@ -32,7 +32,8 @@ from parley.pipelines.phone.relay import hold_relay
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.pipeline import Pipeline
 from parley.pipelines.sockets.chat_sockets import hold_chat
-from parley.pipelines.sockets.realtime_socket import check_of, reason_of, run_socket_session
+from parley.pipelines.sockets.client_checks import check_of
+from parley.pipelines.sockets.realtime_socket import reason_of, run_socket_session
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.desk_call import run_desk_call
 from parley.pipelines.voice.duplex import run_duplex

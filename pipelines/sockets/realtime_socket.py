@@ -15,7 +15,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from loguru import logger
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
     InterruptionFrame,
@@ -37,6 +36,7 @@ from parley.core.call_events import (
     ToolsRenewed,
     TurnEnded,
     TurnEndRequested,
+    TurnStarted,
     Wait,
     WaitBegan,
     WaitEnded,
@@ -47,16 +47,18 @@ from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
-from parley.pipelines.lifecycle import LOST, OVER_LIMIT
+from parley.pipelines.lifecycle import LOST
+from parley.pipelines.sockets.client_checks import picture_limits
+from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
-from parley.processors.duplex.camera import CameraSettings
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import reply_named
 from parley.processors.turns.idle import QUIET_ENDS
+from parley.protocols.client_mcp import McpApproval
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -86,7 +88,7 @@ from parley.protocols.client_protocol import (
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
 from parley.transports.unit_input import UnitEntry
-from parley.transports.websocket.session import Check, SocketCall
+from parley.transports.websocket.session import SocketCall
 from parley.transports.websocket.transport import PictureLimits, SocketTransport
 
 # Calls of tools that may wait for the client at a time.
@@ -120,12 +122,21 @@ class _AskedTools:
                 code="item_not_found",
                 param="item.call_id",
             )
+        self._hold(asked, output)
+
+    async def until_requested(self) -> None:
+        """Wait until the client requests the answer to what a tool has returned, for a moment at most."""
+        returned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._hold(returned, "")
+        await returned
+
+    def _hold(self, asked: asyncio.Future[str], output: str) -> None:
         self._outputs.append((asked, output))
         if self._release is None:
             self._release = asyncio.get_running_loop().call_later(REQUESTED_S, self.release)
 
     def release(self) -> None:
-        """Return the outputs of the client's tools to the model: the client has requested its answer."""
+        """Return the outputs of tools to the model: the client has requested its answer."""
         release, self._release = self._release, None
         if release is not None:
             release.cancel()
@@ -218,7 +229,8 @@ class _TurnAnswers:
 class _ActionHandler:
     """Performer of a client's actions in one call.
 
-    Owns the watch over the end of a turn that a client has declared; ``close`` ends it.
+    Owns the watch over the end of a turn that a client has declared, and a response that waits for the tools
+    of its own MCP servers; ``close`` ends them.
 
     Args:
         engines: engines of the process.
@@ -227,6 +239,7 @@ class _ActionHandler:
         asked: tools that the client runs.
         requested: settings that the client has requested.
         answers: whether turns are answered.
+        mcp: MCP servers of the client.
         mode: cascade or duplex.
     """
 
@@ -238,6 +251,7 @@ class _ActionHandler:
         asked: _AskedTools,
         requested: RequestedSettings,
         answers: _TurnAnswers,
+        mcp: ClientMcp,
         mode: str,
     ) -> None:
         self._engines = engines
@@ -246,12 +260,17 @@ class _ActionHandler:
         self._asked = asked
         self._requested, self._answers = requested, answers
         self._aside = OutOfBandAnswers(engines, call, transport.report)
+        self._mcp = mcp
         self._mode = mode
         self._watch: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        call.events.subscribe(TurnStarted, lambda _event: self._drop_waiting())
 
     async def act(self, action: Action) -> None:
         """Perform an action. Raises Refusal when it is not possible."""
         call, happen, receiver = self._call, self._transport.report, self._call.client.entry.receiver()
+        if isinstance(action, Typed | CreateResponse | CancelResponse):
+            self._drop_waiting()
         match action:
             case Typed(text):
                 self._requested.set_for_reply(None)
@@ -266,7 +285,7 @@ class _ActionHandler:
             case Greet():
                 await self._greet()
             case CreateResponse():
-                await self._respond(action)
+                await self._respond_with_servers(action)
             case OutOfBandRequest():
                 await self._aside.begin(action)
             case EndTurn():
@@ -296,9 +315,11 @@ class _ActionHandler:
                 happen(Trimmed(reply_id, audio_ms, call.live.playout.heard_text(reply_id)))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
-            case ToolsAnswered(tools, choice):
-                self._requested.set_for_reply(tools, choice)
+            case ToolsAnswered(tools, choice, mcp):
+                self._requested.set_for_reply(tools, choice, mcp)
                 self._asked.release()
+            case McpApproval():
+                self._mcp.answer(action)
             case SessionUpdate():
                 await self._apply_update(action)
             case _:
@@ -324,12 +345,14 @@ class _ActionHandler:
         return replace(pictures, files=tuple(files))
 
     async def close(self) -> None:
-        """End the watch and the answers outside of the conversation: the call is over."""
+        """End what is owned here, and the connections to the client's servers: the call is over."""
         await self._aside.close()
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        tasks = [task for task in (self._watch, self._waiting) if task is not None]
+        self._watch = self._waiting = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._mcp.close()
 
     async def _end_turn(self) -> None:
         events = self._call.events
@@ -358,6 +381,29 @@ class _ActionHandler:
             raise ProtocolError("there is no turn to respond to", code="invalid_value")
         await self._report(TTSSpeakFrame(greeting, append_to_context=True))
 
+    async def _respond_with_servers(self, request: CreateResponse) -> None:
+        """Respond once the tools of the MCP servers that the response has of its own are known."""
+        if request.mcp:
+            self._requested.set_for_reply(request.tools, request.choice, request.mcp)
+            if not self._mcp.is_listed:
+                self._waiting = asyncio.create_task(self._respond_later(request), name="response.mcp")
+                return
+        await self._respond(request)
+
+    async def _respond_later(self, request: CreateResponse) -> None:
+        await self._mcp.until_listed()
+        try:
+            await self._respond(request)
+        except ProtocolError as refusal:
+            self._transport.session.refuse(refusal)
+
+    def _drop_waiting(self) -> None:
+        """Make no response that waits: the caller or the client goes on without it."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.cancel()
+            self._requested.set_for_reply(None)
+
     async def _respond(self, request: CreateResponse) -> None:
         engines, instructions, text = self._engines, request.instructions, request.text
         if self._mode == "duplex" and engines.realtime is not None:
@@ -375,7 +421,7 @@ class _ActionHandler:
                 await self._greet()
                 return
             messages = [{"role": "developer", "content": OPENING}]
-        self._requested.set_for_reply(request.tools, request.choice)
+        self._requested.set_for_reply(request.tools, request.choice, request.mcp)
         self._answers.request()
         # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
@@ -394,6 +440,8 @@ class _ActionHandler:
 
     async def _apply_update(self, update: SessionUpdate) -> None:
         # Before the prompt: no question has both the client's text and the deployment's tools.
+        if update.mcp is not None:
+            self._requested.use_servers(retries=True)
         self._renew_tools()
         if update.instructions is not None or update.notes is not None:
             await self._instruct(self._instructions)
@@ -431,7 +479,7 @@ async def run_socket_session(
     rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
     live = LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
     entry = UnitEntry()
-    limits = _picture_limits(engines, mode)
+    limits = picture_limits(engines, mode)
     transport = SocketTransport(
         session,
         TransportParams(
@@ -452,7 +500,19 @@ async def run_socket_session(
         is_answer_awaited=_AnswerWait(live.events).is_on,
     )
     asked = _AskedTools(transport)
-    requested = RequestedSettings(lambda: session.requested, live.events)
+
+    def renew_tools() -> None:
+        live.events.publish(ToolsRenewed(live.events.now_ms()))
+
+    mcp = ClientMcp(
+        engines.deployment.server.clients.mcp_hosts,
+        report=transport.report,
+        renew=renew_tools,
+        functions=lambda: [tool.name for tool in requested.tools],
+        until_requested=asked.until_requested,
+        gone=session.gone,
+    )
+    requested = RequestedSettings(lambda: session.requested, live.events, mcp)
     client = SocketClient(
         greets=protocol.greets,
         prompts=protocol.prompts,
@@ -466,6 +526,7 @@ async def run_socket_session(
         # A protocol sets it where its client takes audio of replies only.
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
+        mcp_tools=mcp.tools,
     )
     answers = _TurnAnswers(requested, live.events)
     call = Call(
@@ -480,7 +541,7 @@ async def run_socket_session(
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
-    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mode)
+    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mcp, mode)
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
@@ -538,135 +599,6 @@ def _check_text(take: Callable[[str], float], text: str) -> None:
         raise ProtocolError(str(error), code="too_large") from error
     if wait_s:
         raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
-
-
-def check_of(engines: Engines, mode: str, rules: ClientRules) -> Check:
-    """Return the check of a client's actions: an impossible one is refused before it has any effect.
-
-    Text that the client's rules do not permit is removed.
-    """
-    return partial(_checked, engines, mode, rules)
-
-
-def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) -> Action:
-    match action:
-        case (
-            SessionUpdate(tools=(_, *_) as tools)
-            | CreateResponse(tools=(_, *_) as tools)
-            | ToolsAnswered(tools=(_, *_) as tools)
-        ):
-            is_service = mode == "duplex" and engines.realtime is not None
-            _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
-        case SessionUpdate(answers=False) if engines.answers_by_itself(mode):
-            raise ProtocolError(
-                "this engine answers what it hears by itself: use model=parley-cascade",
-                code="not_supported",
-                param="session",
-            )
-        case Pictures() if _picture_limits(engines, mode) is None:
-            raise ProtocolError(
-                "this deployment does not use pictures", code="not_supported", param="input_image"
-            )
-    match action:
-        case SessionUpdate(choice=choice) | CreateResponse(choice=choice) | ToolsAnswered(choice=choice):
-            if choice is not None and choice.is_required and not engines.answering.forces_tools:
-                place = "session" if isinstance(action, SessionUpdate) else "response"
-                raise ProtocolError(
-                    f"{place}.tool_choice: the model of this deployment takes auto and none",
-                    code="not_supported",
-                    param=f"{place}.tool_choice",
-                )
-    is_question = isinstance(action, (Typed, CreateResponse))
-    if is_question and not engines.answering.usage.has_request(rules.counted):
-        raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
-    return permitted(action, rules)
-
-
-def _picture_limits(engines: Engines, mode: str) -> PictureLimits | None:
-    """Return the limits of a client's pictures; None where the model sees none."""
-    if mode == "duplex":
-        camera = CameraSettings()
-        return PictureLimits(camera.most_pixels, camera.longest_px) if engines.sees else None
-    vision = engines.deployment.thinking.vision
-    return PictureLimits(vision.most_pixels, vision.longest_px) if engines.answering.sees else None
-
-
-def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:
-    """Raise Refusal when the tools of a client cannot be accepted."""
-    answering = engines.answering
-    if is_service or not answering.calls_tools:
-        raise ProtocolError(
-            "session.tools: the model of this deployment calls no tools",
-            code="not_supported",
-            param="session.tools",
-        )
-    if not rules.may_declare_tools:
-        raise ProtocolError(
-            "session.tools: this call accepts no client tools",
-            code="not_permitted",
-            param="session.tools",
-        )
-    taken = sorted(answering.tool_names & names)
-    if taken:
-        raise ProtocolError(
-            f"session.tools: the deployment has a tool {taken[0]!r} of its own",
-            code="invalid_value",
-            param="session.tools",
-        )
-
-
-def permitted(action: Action, rules: ClientRules) -> Action:
-    """Return an action without the text that its client's rules do not permit in the prompt.
-
-    Text that they do permit is noted in the rules.
-
-    Raises:
-        Refusal: nothing is left of the action.
-    """
-    match action:
-        case EarlierReply():
-            rules.add_text()
-        case SessionUpdate(tools=(_, *_)) | CreateResponse(tools=(_, *_)) | ToolsAnswered(tools=(_, *_)):
-            # The description of a tool is text of the client like any other.
-            rules.add_text()
-    match action:
-        case SessionUpdate() if action.instructions or action.notes:
-            if rules.may_instruct:
-                rules.add_text()
-                return action
-            if action.notes:
-                raise ProtocolError(
-                    "item.role: this call accepts no system messages",
-                    code="not_permitted",
-                    param="item.role",
-                )
-            _log_ignored(rules)
-            return replace(action, instructions=None)
-        case CreateResponse(instructions=str()):
-            if rules.may_instruct:
-                rules.add_text()
-                return action
-            _log_ignored(rules)
-            return replace(action, instructions=None)
-        case OutOfBandRequest() if not rules.may_instruct:
-            if any(role == "system" for role, _ in action.lines or ()):
-                raise ProtocolError(
-                    "response.input: this call accepts no system messages",
-                    code="not_permitted",
-                    param="response.input",
-                )
-            if action.instructions is not None:
-                _log_ignored(rules)
-            return replace(action, instructions=None)
-        case OutOfBandRequest():
-            if action.instructions or any(role == "system" for role, _ in action.lines or ()):
-                rules.add_text()
-    return action
-
-
-def _log_ignored(rules: ClientRules) -> None:
-    if rules.note_ignored():
-        logger.info("ignoring the instructions of a client without the grant for them; the call continues")
 
 
 async def _until_configured(session: SocketCall) -> None:

@@ -12,8 +12,8 @@ from parley.core.client_rules import ClientRules
 from parley.core.grants import ClientIdentity, Grants
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.sockets.client_checks import permitted
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
-from parley.pipelines.sockets.realtime_socket import permitted
 from parley.protocols.client_protocol import Happening, OutOfBandAnswer, OutOfBandRequest
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
