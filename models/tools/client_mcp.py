@@ -50,8 +50,6 @@ if TYPE_CHECKING:
     from mcp.client.session import IncomingMessage
     from mcp_types import RequestParamsMeta
 
-# Longest time of a connection with its list of tools.
-LIST_S = 10.0
 CLOSE_S = 1.0
 # Longest silence of a server in a stream of events, which ends the stream.
 SILENCE_S = 300.0
@@ -93,6 +91,7 @@ class ClientMcpServer(McpServer):
         guard: decides to which addresses a connection is made.
         is_allowed: returns whether the client wants a tool to be offered.
         on_listed: called when the tools have been listed again; must not block.
+        list_s: longest time of a connection with its list of tools.
 
     Attributes:
         tools: those that are offered.
@@ -107,8 +106,10 @@ class ClientMcpServer(McpServer):
         guard: AddressGuard,
         is_allowed: Callable[[str, McpToolInfo], bool],
         on_listed: Callable[[], None],
+        list_s: float,
     ) -> None:
-        super().__init__(McpAddress(url=url, headers=headers), connect_s=LIST_S)
+        super().__init__(McpAddress(url=url, headers=headers), connect_s=list_s)
+        self._list_s = list_s
         parts = urlsplit(url)
         self._host = parts.hostname or ""
         # An address may have a key in it.
@@ -188,7 +189,7 @@ class ClientMcpServer(McpServer):
             await changed.wait()
             changed.clear()
             try:
-                async with asyncio.timeout(LIST_S):
+                async with asyncio.timeout(self._list_s):
                     await self._read_tools(client)
             except Exception as error:
                 # The connection broke meanwhile, or the new list cannot be used.

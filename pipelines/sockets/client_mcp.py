@@ -53,6 +53,8 @@ SPARE_S = 5.0
 MOST_ASKED = 16
 # Connections that a client may begin: at once, and in a minute.
 CONNECTIONS, CONNECTIONS_PER_MINUTE = 16, 6
+# Longest time of a connection with its list of tools.
+LIST_S = 10.0
 # Longest wait of a response for the tools that are its own.
 LISTED_S = 12.0
 MOST_NAME_CHARS = 64
@@ -137,6 +139,7 @@ class ClientMcp:
         gone: set when the client is gone.
         call_s: longest call.
         approval_s: longest wait for the client's approval.
+        list_s: longest time until a server has listed its tools.
     """
 
     def __init__(
@@ -150,6 +153,7 @@ class ClientMcp:
         gone: asyncio.Event,
         call_s: float = CALL_S,
         approval_s: float = APPROVAL_S,
+        list_s: float = LIST_S,
     ) -> None:
         self._hosts = hosts
         self._report = report
@@ -158,7 +162,7 @@ class ClientMcp:
         self._taken: frozenset[str] = frozenset()
         self._until_requested = until_requested
         self._gone = gone
-        self.call_s, self.approval_s = call_s, approval_s
+        self.call_s, self.approval_s, self._list_s = call_s, approval_s, list_s
         self._guard: AddressGuard | None = None
         self._connections: dict[McpDeclaration, _Connection] = {}
         self._offered: tuple[McpDeclaration, ...] = ()
@@ -235,6 +239,7 @@ class ClientMcp:
             guard=self._guard,
             is_allowed=is_allowed,
             on_listed=lambda: self._on_listed(connection),
+            list_s=self._list_s,
         )
         connection = _Connection(declared, server, asyncio.Event(), asyncio.Event())
         connection.idle.set()

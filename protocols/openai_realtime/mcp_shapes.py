@@ -30,6 +30,8 @@ _OURS = frozenset(
         "keep-alive last-event-id mcp-protocol-version mcp-session-id te trailer transfer-encoding upgrade"
     ).split()
 )
+# Fields that events repeat. Any other field might be a secret.
+_SHOWN = ("server_label", "server_description", "allowed_tools", "require_approval")
 # Other ways to name a server, which only OpenAI's own service has.
 _ELSEWHERE = {
     "connector_id": "connectors are OpenAI's own; name a server with server_url",
@@ -55,11 +57,13 @@ def mcp_server(given: Message, param: str) -> McpDeclaration:
     if not _LABEL.fullmatch(label):
         raise _invalid(f"{param}.server_label", f"expected at most {LABEL_CHARS} letters, digits, _ and -")
     described = given.get("server_description")
+    if described is not None:
+        described = _text(given, "server_description", param, most_chars=DESCRIPTION_CHARS)
     return McpDeclaration(
         label=label,
         url=_url(_text(given, "server_url", param, most_chars=URL_CHARS), f"{param}.server_url"),
         headers=_headers(given, param),
-        description=described[:DESCRIPTION_CHARS] if isinstance(described, str) else "",
+        description=described or "",
         allowed=_filter(given.get("allowed_tools"), f"{param}.allowed_tools"),
         approval=_approval(given.get("require_approval"), f"{param}.require_approval"),
     )
@@ -67,10 +71,13 @@ def mcp_server(given: Message, param: str) -> McpDeclaration:
 
 def shown_server(given: Message) -> Message:
     """Return a client's declaration without its secrets, as events report it."""
-    shown = {name: value for name, value in given.items() if name not in ("authorization", "headers")}
     parts = urlsplit(str(given.get("server_url")))
-    # Some servers have a key in their path; OpenAI's API writes it the same way.
-    return {**shown, "server_url": f"{parts.scheme}://{parts.netloc}/<redacted>"}
+    return {
+        "type": "mcp",
+        **{name: given[name] for name in _SHOWN if given.get(name) is not None},
+        # Some servers have a key in their path; OpenAI's API writes it the same way.
+        "server_url": f"{parts.scheme}://{parts.netloc}/<redacted>",
+    }
 
 
 def shown_fault(fault: McpFault | None) -> Message | None:

@@ -57,8 +57,9 @@ async def grow(context: Context) -> str:
         """Sing."""
         return "la"
 
-    server.remove_tool("greet")
-    server.add_tool(sing)
+    if "greet" in {tool.name for tool in await server.list_tools()}:
+        server.remove_tool("greet")
+        server.add_tool(sing)
     await context.session.send_tool_list_changed()
     return "changed"
 

@@ -91,7 +91,7 @@ class Line:
                 case McpApproval():
                     self.mcp.answer(action)
                 case _:
-                    assert isinstance(action, Begin)
+                    assert isinstance(action, Begin | SessionUpdate)
 
     def declare(self, **fields: Any) -> None:
         server = {"type": "mcp", "server_label": "shop", "server_url": f"http://127.0.0.1:{self.port}/mcp"}
@@ -183,8 +183,10 @@ async def test_tools_are_listed_and_called_with_the_clients_credential(
 
 
 async def test_failures_are_reported_with_what_may_have_happened(shop: tuple[int, Path]):
-    async with listed(shop[0], fields=NEVER, call_s=0.5) as line:
+    async with listed(shop[0], fields=NEVER) as line:
         for name, unknown in (("refuse", False), ("hang", True), ("huge", True)):
+            # Ten megabytes take a busy machine a while.
+            line.mcp.call_s = 0.5 if name == "hang" else 30
             with pytest.raises(EngineError) as failed:
                 await line.tool(f"shop_{name}").run({}, key=f"key-{name}")
             assert isinstance(failed.value, EffectUnknownError) == unknown
@@ -201,13 +203,15 @@ async def test_failures_are_reported_with_what_may_have_happened(shop: tuple[int
 async def test_a_call_is_made_after_the_clients_approval_only(shop: tuple[int, Path]):
     port, folder = shop
     rules = {"require_approval": {"never": {"read_only": True}}}
-    async with listed(port, fields=rules, approval_s=0.3) as line:
+    async with listed(port, fields=rules) as line:
         # The server says that it changes nothing.
         assert await line.tool("shop_enter").run({}, key="k") == {"result": "welcome"}
         order = line.tool("shop_order_2")
         known = (folder / "orders").read_text() if (folder / "orders").exists() else ""
+        line.mcp.approval_s = 0.1
         with pytest.raises(EngineError, match="did not answer the request"):
             await order.run({"item": "late"}, key="late")
+        line.mcp.approval_s = 60
         for number, answer in enumerate(
             ({"approve": False, "reason": "Too\ndear."}, {"approve": True}), start=2
         ):
@@ -236,9 +240,10 @@ async def test_a_server_that_dies_and_comes_back_is_listed_again_if_it_has_chang
     port = free_port()
     async with shop_at(port, tmp_path):
         async with listed(port, fields=NEVER) as line:
-            # The notification comes by a stream that is opened after the list is there.
-            assert await line.tool("shop_grow").run({}, key="k") == {"result": "changed"}
-            await line.until("mcp_list_tools.completed", count=2)
+            # The notification comes by a stream that may be opened after the list is there.
+            async with asyncio.timeout(20):
+                while len(line.of("mcp_list_tools.completed")) < 2:
+                    assert await line.tool("shop_grow").run({}, key="k") == {"result": "changed"}
             names = {tool.name for tool in line.mcp.tools(())}
             assert "shop_sing" in names and "shop_greet" not in names
             sing = line.tool("shop_sing")
@@ -252,6 +257,71 @@ async def test_a_server_that_dies_and_comes_back_is_listed_again_if_it_has_chang
                 with pytest.raises(EngineError, match="Unknown tool"):
                     await sing.run({}, key="k")
             line.order.over()
+
+
+@asynccontextmanager
+async def silent_server() -> AsyncIterator[int]:
+    """Hold a server that takes requests and never answers; return its port."""
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(take, "127.0.0.1", 0) as server:
+        yield server.sockets[0].getsockname()[1]
+
+
+async def test_a_server_that_hangs_is_given_up_and_holds_nothing_up():
+    async with silent_server() as port:
+        line = Line(port, list_s=0.3)
+        line.declare()
+        await line.until("mcp_list_tools.failed")
+        [error] = [event["error"] for event in line.of("error")]
+        assert error["code"] == "mcp_list_tools_failed" and "within 0.3 s" in error["message"]
+        assert line.mcp.tools(()) == [] and line.mcp.is_listed
+        # The same settings again try it again; other settings do not.
+        line.say("session.update", session={"instructions": "Be kind."})
+        line.declare()
+        await line.until("mcp_list_tools.failed", count=2)
+        line.order.over()
+        # The call ends while a connection is being made.
+        line.declare()
+        await line.until("mcp_list_tools.in_progress", count=3)
+        async with asyncio.timeout(5):
+            await line.mcp.close()
+
+
+async def test_a_client_that_names_server_after_server_is_slowed_down():
+    async with silent_server() as port:
+        line = Line(port, list_s=0.1)
+        for number in range(17):
+            line.declare(server_label=f"shop_{number}")
+        await line.until("mcp_list_tools.failed", count=17)
+        messages = [event["error"]["message"] for event in line.of("error")]
+        assert len([each for each in messages if "too many connections, try again in" in each]) == 1
+        await line.mcp.close()
+
+
+async def test_a_server_that_is_withdrawn_ends_its_calls_first(shop: tuple[int, Path]):
+    async with listed(shop[0], fields=NEVER, call_s=1.0) as line:
+        hanging = asyncio.create_task(line.tool("shop_hang").run({}, key="k"))
+        await line.until("response.mcp_call.in_progress")
+        line.say("session.update", session={"tools": []})
+        assert line.mcp.tools(()) == []
+        with pytest.raises(EffectUnknownError, match="within 1 s"):
+            await hanging
+        line.order.over()
+
+
+async def test_a_call_that_ends_with_the_conversation_is_reported(shop: tuple[int, Path]):
+    async with listed(shop[0], fields=NEVER) as line:
+        hanging = asyncio.create_task(line.tool("shop_hang").run({}, key="k"))
+        await line.until("response.mcp_call.in_progress")
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
+        assert line.calls()[0]["error"]["message"] == "the call was ended"
+        line.order.over()
 
 
 class Shopper(CallingOpenAi):

@@ -51,7 +51,7 @@ def refusal(**fields: Any) -> dict[str, Any]:
 
 def test_a_server_is_declared_with_functions_and_no_event_shows_its_secrets():
     talk = Talk()
-    given = {**MCP, "authorization": SECRET, "headers": {"X-Key": SECRET}}
+    given = {**MCP, "authorization": SECRET, "headers": {"X-Key": SECRET}, "api_key": SECRET}
     [update] = talk.say("session.update", session={"tools": [TOOL, given]})
     assert isinstance(update, SessionUpdate) and update.tools is not None and update.mcp is not None
     assert [tool.name for tool in update.tools] == ["order"]
@@ -124,6 +124,7 @@ def test_the_rules_of_a_server_decide_what_is_offered_and_what_is_asked(
         ({"server_url": "https:///mcp"}, "invalid_value", ".server_url"),
         ({"server_url": "https://a b"}, "invalid_value", ".server_url"),
         ({"server_url": f"https://ann:{SECRET}@mcp.example.com"}, "invalid_value", ".server_url"),
+        ({"server_description": "a" * 2_001}, "invalid_value", ".server_description"),
         ({"server_label": "my shop"}, "invalid_value", ".server_label"),
         ({"server_label": "a" * 65}, "invalid_value", ".server_label"),
         ({"headers": {"Host": "10.0.0.1"}}, "invalid_value", ".headers"),
