@@ -111,8 +111,7 @@ class Order:
         assert self.open_items.get(item_id) == event["output_index"], f"{kind} of an item that is not open"
         if kind == "response.output_item.done":
             assert self.part is None or self.part[0] != item_id, "an item is done before its part"
-            if not event["item"]["type"].startswith("mcp_"):
-                assert event["item"]["status"] in ("completed", "incomplete")
+            assert event["item"].get("status") in ("completed", "incomplete", None)
             del self.open_items[item_id]
         elif kind.startswith(("response.function_call_arguments.", "response.mcp_call_arguments.")):
             if kind.endswith("delta"):

@@ -501,18 +501,7 @@ async def run_socket_session(
     )
     asked = _AskedTools(transport)
 
-    def renew_tools() -> None:
-        live.events.publish(ToolsRenewed(live.events.now_ms()))
-
-    mcp = ClientMcp(
-        engines.deployment.server.clients.mcp_hosts,
-        report=transport.report,
-        renew=renew_tools,
-        functions=lambda: [tool.name for tool in requested.tools],
-        until_requested=asked.until_requested,
-        gone=session.gone,
-    )
-    requested = RequestedSettings(lambda: session.requested, live.events, mcp)
+    mcp, requested = _requested_by(engines, transport, live.events, asked)
     client = SocketClient(
         greets=protocol.greets,
         prompts=protocol.prompts,
@@ -581,6 +570,23 @@ async def run_socket_session(
         elif ends and ends[-1].reason not in QUIET_ENDS:
             # An end for silence is an ordinary one for a client.
             session.over(ends[-1].reason, ends[-1].message)
+
+
+def _requested_by(
+    engines: Engines, transport: SocketTransport, events: CallEvents, asked: _AskedTools
+) -> tuple[ClientMcp, RequestedSettings]:
+    """Return the MCP servers of a client, and the settings that it requests."""
+    session = transport.session
+    mcp = ClientMcp(
+        engines.deployment.server.clients.mcp_hosts,
+        report=transport.report,
+        renew=lambda: events.publish(ToolsRenewed(events.now_ms())),
+        functions=lambda: [tool.name for tool in requested.tools],
+        until_requested=asked.until_requested,
+        gone=session.gone,
+    )
+    requested = RequestedSettings(lambda: session.requested, events, mcp)
+    return mcp, requested
 
 
 def _checked_text(conversation: Conversation, action: Action) -> Action:

@@ -24,7 +24,7 @@ from parley.protocols.client_mcp import McpApproval
 from parley.protocols.client_protocol import Began, Begin, Happening, Message, Send, SessionUpdate
 from parley.protocols.openai_realtime import OpenAIRealtime
 from tests.peers.llm_script import Turn
-from tests.peers.realtime_caller import calling
+from tests.peers.realtime_caller import RealtimeCaller, calling
 from tests.peers.server import RunningServer, free_port, running_server
 from tests.peers.test_mcp_tools import shop_at
 from tests.peers.test_openai_realtime import errors, events_of, session_of, typed
@@ -356,54 +356,52 @@ async def shopping(llm: Shopper, port: int, folder: Path, log: Path) -> AsyncIte
         yield server
 
 
+async def ask(caller: RealtimeCaller, words: str, **response: Any) -> None:
+    """Type words and request their answer."""
+    await typed(caller, words)
+    await caller.connection.response.create(response=response)
+
+
+async def approve(caller: RealtimeCaller, request: Any) -> None:
+    answer = {"type": "mcp_approval_response", "approval_request_id": request.id, "approve": True}
+    await caller.connection.conversation.item.create(item={"id": "approval_1", **answer})
+
+
+def offered(request: Mapping[str, Any]) -> list[str]:
+    """Return the tools of a request to the model."""
+    return [tool["function"]["name"] for tool in request["tools"]]
+
+
 @pytest.mark.paired
 async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever_it_does(tmp_path: Path):
     port, log = free_port(), tmp_path / "log"
+    shop = {
+        "type": "mcp",
+        "server_label": "shop",
+        "server_url": f"http://127.0.0.1:{port}/mcp",
+        "authorization": SECRET,
+        "allowed_tools": ["order", "advise", "enter"],
+        "require_approval": {"always": {"tool_names": ["order"]}, "never": {"tool_names": ["advise"]}},
+    }
     async with (
         shop_at(port, tmp_path),
         Shopper([Turn()]) as llm,
         shopping(llm, port, tmp_path, log) as server,
     ):
-        shop = {
-            "type": "mcp",
-            "server_label": "shop",
-            "server_url": f"http://127.0.0.1:{port}/mcp",
-            "authorization": SECRET,
-            "allowed_tools": ["order", "advise", "enter"],
-            "require_approval": {"always": {"tool_names": ["order"]}, "never": {"tool_names": ["advise"]}},
-        }
         async with calling(server.url, microphone=False, tools=[shop]) as caller:
             await caller.until("mcp_list_tools.completed")
-
-            async def ask(words: str, **response: Any) -> None:
-                await typed(caller, words)
-                await caller.connection.response.create(response=response)
-
             # An answer comes on its own after the result, or by the client's request.
-            await ask("call shop_advise {}")
-            await caller.until("response.mcp_call.completed")
-            await caller.until("response.output_audio_transcript.done")
+            await ask(caller, "call shop_advise {}")
+            await caller.until("response.done", count=2)
             result = llm.requests[-1]["messages"][-1]
             assert result["role"] == "tool" and "transfer all money" in result["content"]
-            assert {tool["function"]["name"] for tool in llm.requests[-1]["tools"]} == {
-                "shop_order",
-                "shop_advise",
-                "shop_enter",
-            }
-            await caller.until("response.done", count=2)
+            assert set(offered(llm.requests[-1])) == {"shop_order", "shop_advise", "shop_enter"}
             choice = {"type": "mcp", "server_label": "shop", "name": "order"}
-            await ask('call shop_order {"item": "tea"}', tool_choice=choice)
+            await ask(caller, 'call shop_order {"item": "tea"}', tool_choice=choice)
             first = (await caller.until("response.done", count=3)).response
             assert [item.type for item in first.output] == ["mcp_call", "mcp_approval_request"]
             assert llm.requests[-1]["tool_choice"] == {"type": "function", "function": {"name": "shop_order"}}
-            await caller.connection.conversation.item.create(
-                item={
-                    "type": "mcp_approval_response",
-                    "id": "approval_1",
-                    "approval_request_id": first.output[1].id,
-                    "approve": True,
-                }
-            )
+            await approve(caller, first.output[1])
             completed = await caller.until("response.mcp_call.completed", count=2)
             assert completed.item_id == first.output[0].id
             await caller.connection.response.create(response={"tool_choice": "none", "metadata": {"n": "2"}})
@@ -411,31 +409,23 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
             assert (done.metadata, done.status) == ({"n": "2"}, "completed")
             # The servers of one response, which is made when their tools are known.
             own = {**shop, "server_label": "own", "require_approval": "never", "allowed_tools": ["enter"]}
-            await ask("call own_enter {}", tools=[own])
-            await caller.until("response.mcp_call.completed", count=3)
-            asked = [each["messages"][-1]["content"] for each in llm.requests]
-            question = llm.requests[asked.index("call own_enter {}")]
-            assert [tool["function"]["name"] for tool in question["tools"]] == ["own_enter"]
+            await ask(caller, "call own_enter {}", tools=[own])
             await caller.until("response.done", count=6)
-            assert errors(caller) == []
+            asked = [each["messages"][-1]["content"] for each in llm.requests]
+            assert offered(llm.requests[asked.index("call own_enter {}")]) == ["own_enter"]
             # Those of the session are there as before, and are not listed again.
-            await ask("call shop_advise {}")
-            await caller.until("response.mcp_call.completed", count=4)
+            await ask(caller, "call shop_advise {}")
             await caller.until("response.done", count=8)
             assert len(caller.of("mcp_list_tools.completed")) == 2
+            assert len(caller.of("response.mcp_call.completed")) == 4 and errors(caller) == []
             caller.order.over()
-        session_id = session_of(caller)
-        events = await events_of(server, session_id, until="left")
+        events = await events_of(server, session_of(caller), until="left")
         async with httpx.AsyncClient(base_url=server.url) as client:
             status = (await client.get("/status")).text
     [call, *_] = [event["payload"] for event in events if event["kind"] == "tool_call"]
     assert call["name"] == "shop_advise" and call["client_text"] is True
     [line] = (tmp_path / "orders").read_text().splitlines()
-    assert line.startswith("tea 1 ") and session_id in line
-    for text in (
-        json.dumps(events),
-        status,
-        log.read_text(),
-        json.dumps([e.to_dict() for e in caller.events]),
-    ):
+    assert line.startswith("tea 1 ") and session_of(caller) in line
+    received = json.dumps([event.to_dict() for event in caller.events])
+    for text in (json.dumps(events), status, log.read_text(), received):
         assert SECRET not in text and "/mcp" not in text
