@@ -10,10 +10,11 @@ Neither the address nor a header is logged, and neither are the server's words.
 import asyncio
 import json
 import logging
+import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -80,6 +81,12 @@ class CallFault:
 
     reason: str
     status: int | None = None
+
+
+@cache
+def tls_context() -> ssl.SSLContext:
+    """Return the certificates that servers are checked by, read once. Blocks."""
+    return httpx2.create_ssl_context()
 
 
 class ClientMcpServer(McpServer):
@@ -167,7 +174,11 @@ class ClientMcpServer(McpServer):
                 self._unreached,
                 headers={**dict(self._address.headers), "Accept-Encoding": "identity"},
                 timeout=timeout,
-                transport=GuardedTransport(self._guard, limits=httpx2.Limits(max_connections=MOST_REQUESTS)),
+                transport=GuardedTransport(
+                    self._guard,
+                    verify=tls_context(),
+                    limits=httpx2.Limits(max_connections=MOST_REQUESTS),
+                ),
                 trust_env=False,
             ) as http,
             Client(

@@ -16,7 +16,7 @@ import json
 import re
 import uuid
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +63,7 @@ _US_PER_S = 1_000_000
 UNAVAILABLE = 503
 NOT_APPROVED = "the client did not approve the call, and it was not made"
 NO_APPROVAL = "the client did not answer the request for approval, and the call was not made"
+TOO_MANY = "too many calls wait for the client's approval, and this one was not made"
 NO_CLIENT = "the client is gone, and the call was not made"
 
 
@@ -77,23 +78,35 @@ class _Connection:
 
     Attributes:
         declared: by the client.
-        server: the server; ended when ``is_failed``.
+        server: the server; None before the connection is begun, ended when ``is_failed``.
         listing_id: of the listing that the client has been notified of and whose end it has not; empty: none.
         listed: set when the first listing is over, well or not.
         idle: set while no call is in progress.
         is_failed: the server could not be used.
+        is_over: the server is not declared any more.
         calls: number of calls in progress.
         reported: tools of which the client has been notified; None: none yet.
     """
 
     declared: McpDeclaration
-    server: "ClientMcpServer"
-    listed: asyncio.Event
-    idle: asyncio.Event
+    server: "ClientMcpServer | None" = None
+    listed: asyncio.Event = field(default_factory=asyncio.Event)
+    idle: asyncio.Event = field(default_factory=asyncio.Event)
     listing_id: str = ""
     is_failed: bool = False
+    is_over: bool = False
     calls: int = 0
     reported: "Mapping[str, McpToolInfo] | None" = None
+
+    @property
+    def tools(self) -> "Mapping[str, McpToolInfo]":
+        """Tools that are offered."""
+        return {} if self.server is None or self.is_failed else self.server.tools
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self.server is not None:
+            await self.server.close()
 
 
 def check_servers(servers: Sequence[McpDeclaration], rules: ClientRules, hosts: Collection[str]) -> None:
@@ -166,6 +179,7 @@ class ClientMcp:
         self._guard: AddressGuard | None = None
         self._connections: dict[McpDeclaration, _Connection] = {}
         self._offered: tuple[McpDeclaration, ...] = ()
+        self._is_closed = False
         self._approvals: dict[str, asyncio.Future[McpApproval]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._begins = TokenBucket(CONNECTIONS_PER_MINUTE / 60, CONNECTIONS)
@@ -182,6 +196,9 @@ class ClientMcp:
             kept: servers that stay connected, because they are offered again later.
             retries: those that could not be used are tried again.
         """
+        if self._is_closed:
+            # A message that was read while the call ended.
+            return
         old, self._connections = self._connections, {}
         for each in (*offered, *kept):
             known = self._connections.get(each) or old.pop(each, None)
@@ -210,12 +227,13 @@ class ClientMcp:
 
     async def close(self) -> None:
         """End all connections: the call is over."""
+        self._is_closed = True
         connections, self._connections, self._offered = list(self._connections.values()), {}, ()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await asyncio.gather(*(connection.server.close() for connection in connections))
+        await asyncio.gather(*(connection.close() for connection in connections))
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
@@ -223,25 +241,7 @@ class ClientMcp:
         task.add_done_callback(self._tasks.discard)
 
     def _connect(self, declared: McpDeclaration) -> _Connection:
-        # Needs the package.
-        from parley.models.tools.client_mcp import ClientMcpServer
-        from parley.models.tools.guarded_http import AddressGuard
-
-        self._guard = self._guard or AddressGuard(self._hosts)
-
-        def is_allowed(name: str, info: "McpToolInfo") -> bool:
-            allowed = declared.allowed
-            return allowed is None or allowed.matches(name, is_read_only=info.is_read_only)
-
-        server = ClientMcpServer(
-            declared.url,
-            declared.headers,
-            guard=self._guard,
-            is_allowed=is_allowed,
-            on_listed=lambda: self._on_listed(connection),
-            list_s=self._list_s,
-        )
-        connection = _Connection(declared, server, asyncio.Event(), asyncio.Event())
+        connection = _Connection(declared)
         connection.idle.set()
         self._own(self._open(connection), "mcp.open")
         return connection
@@ -251,29 +251,57 @@ class ClientMcp:
         self._report(McpListingBegan(connection.listing_id, connection.declared.label))
         now_us = int(asyncio.get_running_loop().time() * _US_PER_S)
         wait_us = self._begins.take_or_wait_us(1, now_us)
+        reason = ""
         try:
             if wait_us:
-                raise ConfigError(f"too many connections, try again in {wait_us / _US_PER_S:.0f} s")
+                reason = f"too many connections, try again in {wait_us / _US_PER_S:.0f} s"
+                raise ConfigError(reason)
+            await asyncio.to_thread(_prepare)
+            if connection.is_over:
+                reason = "it was withdrawn"
+                raise ConfigError(reason)
+            connection.server = self._server_of(connection)
             await connection.server.open()
-        except ConfigError as error:
+        except ConfigError:
             connection.is_failed = True
-            reason = str(error) if wait_us else connection.server.failure
             listing_id, connection.listing_id = connection.listing_id, ""
-            self._report(McpListingFailed(listing_id, reason))
+            failure = "" if connection.server is None else connection.server.failure
+            self._report(McpListingFailed(listing_id, reason or failure))
         finally:
             connection.listed.set()
 
+    def _server_of(self, connection: _Connection) -> "ClientMcpServer":
+        from parley.models.tools.client_mcp import ClientMcpServer
+        from parley.models.tools.guarded_http import AddressGuard
+
+        declared = connection.declared
+        self._guard = self._guard or AddressGuard(self._hosts)
+
+        def is_allowed(name: str, info: "McpToolInfo") -> bool:
+            allowed = declared.allowed
+            return allowed is None or allowed.matches(name, is_read_only=info.is_read_only)
+
+        return ClientMcpServer(
+            declared.url,
+            declared.headers,
+            guard=self._guard,
+            is_allowed=is_allowed,
+            on_listed=lambda: self._on_listed(connection),
+            list_s=self._list_s,
+        )
+
     async def _retire(self, connection: _Connection) -> None:
         """End a connection after the calls that are in progress, each of which has a deadline."""
+        connection.is_over = True
         try:
             await connection.idle.wait()
         finally:
-            await connection.server.close()
+            await connection.close()
 
     def _on_listed(self, connection: _Connection) -> None:
         """Offer the tools that a server has listed now, unless they are those of before."""
         server, declared = connection.server, connection.declared
-        if connection.reported == server.tools:
+        if server is None or connection.reported == server.tools:
             return
         if not connection.listing_id:
             # It was started again, or reports a change.
@@ -313,7 +341,7 @@ class ClientMcp:
         names: dict[tuple[McpDeclaration, str], str] = {}
         for declared in self._offered:
             connection = self._connections[declared]
-            for name in () if connection.is_failed else connection.server.tools:
+            for name in connection.tools:
                 known = free_name(f"{declared.label}_{name}", taken)
                 taken.add(known)
                 names[declared, name] = known
@@ -340,7 +368,8 @@ class ClientMcp:
         self, connection: _Connection, name: str, info: "McpToolInfo", arguments: Mapping[str, Any], key: str
     ) -> Mapping[str, Any]:
         """Make a call, after the client's approval where it is needed (``Tool.run``)."""
-        declared = connection.declared
+        declared, server = connection.declared, connection.server
+        assert server is not None, "a tool of a server that was never listed"
         needs_approval = declared.approval.apply(name, is_read_only=info.is_read_only)
         call_id, approval_id = _new_id("mcp"), _new_id("mcpr") if needs_approval else ""
         connection.calls += 1
@@ -353,10 +382,10 @@ class ClientMcp:
             if approval_id:
                 await self._until_approved(approval_id, name)
             self._report(McpCallRuns(call_id))
-            value, output = await _made(connection.server, name, arguments, key, self.call_s)
+            value, output = await _made(server, name, arguments, key, self.call_s)
             ended = McpCallEnded(call_id, output)
         except EngineError as error:
-            failure, fault = _explained(error, connection.server.take_fault(key))
+            failure, fault = _explained(error, server.take_fault(key))
             ended = McpCallEnded(call_id, fault=fault)
         finally:
             connection.calls -= 1
@@ -376,7 +405,7 @@ class ClientMcp:
             EngineError: it does not come; nothing was done.
         """
         if self._gone.is_set() or len(self._approvals) >= MOST_ASKED:
-            raise EngineError(NO_CLIENT if self._gone.is_set() else NOT_APPROVED, engine=name)
+            raise EngineError(NO_CLIENT if self._gone.is_set() else TOO_MANY, engine=name)
         asked: asyncio.Future[McpApproval] = asyncio.get_running_loop().create_future()
         self._approvals[approval_id] = asked
         gone = asyncio.create_task(self._gone.wait(), name="mcp.gone")
@@ -408,7 +437,7 @@ class _ClientMcpTool:
     idempotent = False
 
     def __init__(self, known: str, name: str, connection: _Connection, owner: ClientMcp) -> None:
-        info = connection.server.tools[name]
+        info = connection.tools[name]
         self.name = known
         about = f"{connection.declared.description}: " if connection.declared.description else ""
         self.description = f"{about}{info.description or name}"
@@ -421,6 +450,13 @@ class _ClientMcpTool:
     async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
         """Have the server carry the call out (``Tool``)."""
         return await self._owner.call(self._connection, self._name, self._info, arguments, key)
+
+
+def _prepare() -> None:
+    """Import the package and read the certificates of the machine: a second, once. Blocks."""
+    from parley.models.tools.client_mcp import tls_context
+
+    tls_context()
 
 
 def free_name(wanted: str, taken: Collection[str]) -> str:
