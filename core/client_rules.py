@@ -67,6 +67,11 @@ class ClientRules:
         return self.identity.is_operator or self.identity.grants.client_tools
 
     @property
+    def may_bring_mcp(self) -> bool:
+        """True when this server connects to MCP servers that the client names."""
+        return self.identity.is_operator or self.identity.grants.client_mcp
+
+    @property
     def mark(self) -> dict[str, bool]:
         """Payload that marks an event as shaped by the client's text; empty otherwise.
 

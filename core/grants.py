@@ -36,6 +36,7 @@ class Grants:
         does,
             and a session with replies of such a call, never has the deployment's tools.
         client_tools: the client may declare tools, which it runs itself.
+        client_mcp: the client may name MCP servers, to which this server makes requests.
         deployment_tools: names of the deployment's tools that the model may call for this client; None: all.
         sessions: ids of the sessions that may be read and continued; None: those that the owner has created.
         turns_per_minute: turns of this owner that a model answers, over all calls and typed turns. Further
@@ -51,6 +52,7 @@ class Grants:
     surfaces: frozenset[str] | None = None
     instructions: bool = False
     client_tools: bool = False
+    client_mcp: bool = False
     deployment_tools: frozenset[str] | None = None
     sessions: frozenset[str] | None = None
     turns_per_minute: int | None = None

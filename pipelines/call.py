@@ -6,7 +6,7 @@ pipeline: the event stream, the playout record, the holder of the floor.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Protocol
@@ -49,6 +49,7 @@ class SocketClient:
         unit_sink: receives the units of a speech model ahead of the pipeline.
         hums: the client receives backchannels, which the bot speaks during the caller's turn.
         run_tool: has the client run one of its tools; None where it has none.
+        mcp_tools: returns the tools of the client's MCP servers, with names other than the given ones.
     """
 
     greets: bool = True
@@ -62,6 +63,7 @@ class SocketClient:
     unit_sink: UnitSink | None = None
     hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
+    mcp_tools: Callable[[Collection[str]], Sequence[Tool]] = lambda _taken: ()
 
 
 def client_prompt(update: SessionUpdate, system_prompt: str) -> str:

@@ -22,6 +22,7 @@ import pybase64
 from parley.core.errors import PeerError
 from parley.core.frame_facts import FrameFact
 from parley.core.passage_notes import CitedPassage
+from parley.protocols.client_mcp import McpApproval, McpDeclaration, McpHappening
 
 Message = dict[str, Any]
 
@@ -128,10 +129,12 @@ class ToolChoice:
     Attributes:
         is_required: the model has to call one; False: it decides by itself.
         name: which one it has to call; None: any.
+        label: MCP server of the client that has the named tool; empty: a tool that the client runs.
     """
 
     is_required: bool = False
     name: str | None = None
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,12 +146,14 @@ class CreateResponse:
         text: typed message to answer; empty: the conversation so far.
         tools: for this answer only, in place of the client's other ones; None: those apply.
         choice: between them, for this answer only; None: that of the session applies.
+        mcp: MCP servers for this answer only, in place of the client's other ones; None: those apply.
     """
 
     instructions: str | None = None
     text: str = ""
     tools: "tuple[ClientTool, ...] | None" = None
     choice: ToolChoice | None = None
+    mcp: tuple[McpDeclaration, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,10 +244,12 @@ class ToolsAnswered:
     Attributes:
         tools: for this answer only, in place of the client's other ones; None: those apply.
         choice: between them, for this answer only; None: that of the session applies.
+        mcp: MCP servers for this answer only, in place of the client's other ones; None: those apply.
     """
 
     tools: tuple[ClientTool, ...] | None = None
     choice: ToolChoice | None = None
+    mcp: tuple[McpDeclaration, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +267,7 @@ class SessionUpdate:
         llm_ref_audio: reference voice for a speech model, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for the part of the model that generates audio.
         settings: of a speech model, by name.
+        mcp: MCP servers of the client, whose tools this server calls.
     """
 
     instructions: str | None = None
@@ -272,6 +280,7 @@ class SessionUpdate:
     llm_ref_audio: np.ndarray | None = None
     tts_ref_audio: np.ndarray | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    mcp: tuple[McpDeclaration, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +331,7 @@ Action = (
     | PlaybackTruncated
     | ToolAnswer
     | ToolsAnswered
+    | McpApproval
     | SessionUpdate
     | EndAfter
     | Begin
@@ -589,6 +599,7 @@ Happening = (
     | Resumed
     | Trimmed
     | OutOfBandAnswer
+    | McpHappening
     | SessionEnded
 )
 

@@ -44,6 +44,9 @@ class Order:
         self.last_item: str | None = None
         # The response whose sound goes out by a track.
         self.sounding: str | None = None
+        # Listings of MCP servers and calls of their tools, by item: how far they are.
+        self.listings: dict[str, str] = {}
+        self.mcp_calls: dict[str, str] = {}
         # The item of the caller's speech.
         self.speech: str | None = None
         self.stopped: str | None = None
@@ -58,7 +61,9 @@ class Order:
         self.event_ids.add(event["event_id"])
         assert self.began == (kind != "session.created"), f"{kind} before the session, or it twice"
         self.began = True
-        if kind.startswith("response."):
+        if kind.startswith(("mcp_list_tools.", "response.mcp_call.")):
+            self._of_mcp(kind, event["item_id"])
+        elif kind.startswith("response."):
             self._of_response(kind, event)
         elif kind.startswith("conversation.item."):
             self._of_item(kind, event)
@@ -111,9 +116,9 @@ class Order:
         assert self.open_items.get(item_id) == event["output_index"], f"{kind} of an item that is not open"
         if kind == "response.output_item.done":
             assert self.part is None or self.part[0] != item_id, "an item is done before its part"
-            assert event["item"]["status"] in ("completed", "incomplete")
+            assert event["item"].get("status") in ("completed", "incomplete", None)
             del self.open_items[item_id]
-        elif kind.startswith("response.function_call_arguments."):
+        elif kind.startswith(("response.function_call_arguments.", "response.mcp_call_arguments.")):
             if kind.endswith("delta"):
                 self.arguments[item_id] = self.arguments.get(item_id, "") + event["delta"]
             else:
@@ -139,6 +144,16 @@ class Order:
                 assert event.get("transcript", event.get("text")) == self.text
         else:
             raise AssertionError(kind)
+
+    def _of_mcp(self, kind: str, item_id: str) -> None:
+        """Check the state of a listing or a call, which is no part of a response."""
+        known = self.listings if kind.startswith("mcp_list_tools.") else self.mcp_calls
+        state = kind.rpartition(".")[2]
+        assert item_id in self.items and item_id not in self.done_items, kind
+        assert known[item_id] in ("", "in_progress") and known[item_id] != state, kind
+        # A call that is not approved is never in progress.
+        assert state in ("in_progress", "failed") or known[item_id] == "in_progress", kind
+        known[item_id] = state
 
     def _aside(self, kind: str, event: dict[str, Any], response_id: str) -> None:
         """Check an event of a response outside of the conversation, which is no part of its items."""
@@ -170,6 +185,10 @@ class Order:
             assert event["previous_item_id"] == self.last_item, "the chain of items is broken"
             self.items[item_id] = self.last_item
             self.last_item = item_id
+            if event["item"]["type"] == "mcp_list_tools":
+                self.listings[item_id] = ""
+            elif event["item"]["type"] == "mcp_call":
+                self.mcp_calls[item_id] = ""
             if any(part["type"] == "input_audio" for part in event["item"].get("content", ())):
                 self.spoken.add(item_id)
         elif kind == "conversation.item.done":
@@ -177,6 +196,8 @@ class Order:
             assert item_id in self.items, "an item is done that was not added"
             assert item_id not in self.done_items, "an item is done twice"
             assert event["previous_item_id"] == self.items[item_id]
+            for known in (self.listings, self.mcp_calls):
+                assert known.get(item_id, "completed") in ("completed", "failed"), "done before it is over"
             self.done_items.add(item_id)
         elif kind in ("conversation.item.retrieved",):
             assert event["item"]["id"] in self.items

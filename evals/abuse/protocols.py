@@ -25,6 +25,14 @@ TOOL = {
         "required": ["what"],
     },
 }
+MCP = {
+    "type": "mcp",
+    "server_label": "shop",
+    "server_url": "https://mcp.invalid/mcp",
+    "headers": {"X-Shop": "12"},
+    "allowed_tools": {"tool_names": ["look_up"], "read_only": True},
+    "require_approval": {"never": {"tool_names": ["look_up"]}},
+}
 UPDATE = {
     "type": "realtime",
     "instructions": "Be brief.",
@@ -75,6 +83,11 @@ PROTOCOLS = (
             {
                 "type": "conversation.item.create",
                 "item": {"type": "function_call_output", "call_id": "c1", "output": "{}"},
+            },
+            {"type": "session.update", "session": {"type": "realtime", "tools": [TOOL, MCP]}},
+            {
+                "type": "conversation.item.create",
+                "item": {"type": "mcp_approval_response", "approval_request_id": "a1", "approve": True},
             },
             {"type": "conversation.item.truncate", "item_id": "i1", "content_index": 0, "audio_end_ms": 10},
             {"type": "conversation.item.retrieve", "item_id": "i1"},

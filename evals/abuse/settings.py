@@ -4,9 +4,9 @@
 token in the environment. ``generated-token`` has none there: the server generates one. ``outbound`` is the
 same with an account of Twilio's, whose REST interface is on this machine and records the requests. ``keys``
 requires a key of callers. ``model`` answers by a language model on this machine that records its prompts,
-with a tool of the operator's; in ``model-granted`` clients may add instructions. ``ending`` has a goodbye of
-its own for the shutdown. ``retention`` deletes sessions after 30 days, checks once a second, and has a wall
-clock that an attack sets.
+with a tool of the operator's; in ``model-granted`` clients may add instructions and name MCP servers.
+``ending`` has a goodbye of its own for the shutdown. ``retention`` deletes sessions after 30 days, checks
+once a second, and has a wall clock that an attack sets.
 """
 
 import json
@@ -116,7 +116,7 @@ async def _retention() -> AsyncIterator[Setting]:
 
 
 @asynccontextmanager
-async def _model(*, grants_instructions: bool = False) -> AsyncIterator[Setting]:
+async def _model(*, is_granted: bool = False) -> AsyncIterator[Setting]:
     prompts: list[dict[str, Any]] = []
     refunds: list[dict[str, Any]] = []
 
@@ -153,7 +153,7 @@ async def _model(*, grants_instructions: bool = False) -> AsyncIterator[Setting]
             {
                 "thinking": thinking,
                 "bot": {"system_prompt": OPERATORS_PROMPT},
-                "server": {"clients": {"anonymous": {"instructions": grants_instructions}}},
+                "server": {"clients": {"anonymous": {"instructions": is_granted, "client_mcp": is_granted}}},
             },
             {"OPENAI_API_KEY": "none"},
             {"model_url": url},
@@ -198,7 +198,7 @@ _SETTINGS: dict[str, Callable[[], AbstractAsyncContextManager[Setting]]] = {
     "ending": _ending,
     "retention": _retention,
     "model": _model,
-    "model-granted": partial(_model, grants_instructions=True),
+    "model-granted": partial(_model, is_granted=True),
 }
 
 

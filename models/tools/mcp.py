@@ -114,22 +114,26 @@ class McpTool:
         """Have the server carry the call out, and return its result, as ``Tool.run``."""
         result = await self._server.call(self._tool, arguments, key=key, timeout_s=self.timeout_s)
         if result.is_error:
-            said = self._server.shown(_text(result))
+            said = self._server.shown(result_text(result))
             reports = "its server reports a failure"
             raise EngineError(f"{reports}: {said}" if said else reports, engine=self.name)
-        return await asyncio.to_thread(_as_object, result)
+        return await asyncio.to_thread(result_object, result)
 
 
-def _as_object(result: CallToolResult) -> dict[str, Any]:
+def result_object(result: CallToolResult) -> dict[str, Any]:
     """Return a result for the model, or a note in place of one that is too large. Blocks."""
     value = result.structured_content
     if value is None:
         others = len([part for part in result.content if not isinstance(part, TextContent)])
-        value = {"text": _text(result), **({"not_shown": f"{others} parts without text"} if others else {})}
+        value = {
+            "text": result_text(result),
+            **({"not_shown": f"{others} parts without text"} if others else {}),
+        }
     if len(json.dumps(value)) > MAX_RESULT_BYTES:
         return {"note": NOT_SHOWN}
     return value if isinstance(value, dict) else {"result": value}
 
 
-def _text(result: CallToolResult) -> str:
+def result_text(result: CallToolResult) -> str:
+    """Return the texts of a result."""
     return "\n".join(part.text for part in result.content if isinstance(part, TextContent))

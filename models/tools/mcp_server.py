@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loguru import logger
 
-from parley.core.errors import ConfigError, EngineError, one_line
+from parley.core.errors import AgentError, ConfigError, EngineError, one_line
 from parley.models.tools import EffectUnknownError
 from parley.models.tools.mcp_reasons import secrets_among, shown_reason
 
 if TYPE_CHECKING:
     from mcp import Client
     from mcp_types import CallToolResult, RequestParamsMeta
+    from mcp_types import Tool as ListedTool
 
 # Pauses between attempts to connect, and the time of one attempt.
 FIRST_PAUSE_S, LONGEST_PAUSE_S, CONNECT_S = 0.2, 30.0, 15.0
@@ -71,10 +72,17 @@ class McpToolInfo:
     Attributes:
         description: for the model.
         parameters: JSON schema of the arguments.
+        annotations: the server's hints about it, which prove nothing; None: it has none.
     """
 
     description: str
     parameters: Mapping[str, Any]
+    annotations: Mapping[str, Any] | None = None
+
+    @property
+    def is_read_only(self) -> bool:
+        """True when the server says that the tool changes nothing."""
+        return self.annotations is not None and self.annotations.get("readOnlyHint") is True
 
 
 class UnreachedCalls:
@@ -100,11 +108,8 @@ class UnreachedCalls:
 
         A call that has ended meanwhile is not noted.
         """
-        try:
-            key = json.loads(body)["params"]["_meta"][KEY_FIELD]
-        except (ValueError, KeyError, TypeError):
-            return
-        if isinstance(key, str) and key in self._running:
+        key = key_in(body)
+        if key in self._running:
             self._keys.add(key)
 
     def take(self, key: str) -> bool:
@@ -112,6 +117,15 @@ class UnreachedCalls:
         is_noted = key in self._keys
         self._keys.discard(key)
         return is_noted
+
+
+def key_in(body: bytes) -> str:
+    """Return the key of the call that the body of a request makes; empty for another request."""
+    try:
+        key = json.loads(body)["params"]["_meta"][KEY_FIELD]
+    except (ValueError, KeyError, TypeError):
+        return ""
+    return key if isinstance(key, str) else ""
 
 
 class _UnreachedError(Exception):
@@ -204,7 +218,7 @@ class McpServer:
         try:
             async with asyncio.timeout_at(deadline_s):
                 meta = cast("RequestParamsMeta", {KEY_FIELD: key})
-                return await client.call_tool(tool, dict(arguments), meta=meta)
+                return await self._send(client, tool, dict(arguments), meta)
         except TimeoutError:
             raise EffectUnknownError(
                 f"its server did not answer within {timeout_s:g} s", engine=tool
@@ -231,8 +245,20 @@ class McpServer:
                 f"the connection to its server broke: {self.shown(error)}", engine=tool
             ) from error
 
+    async def _send(
+        self, client: "Client", tool: str, arguments: dict[str, Any], meta: "RequestParamsMeta"
+    ) -> "CallToolResult":
+        """Send one call and wait for its result."""
+        return await client.call_tool(tool, arguments, meta=meta)
+
+    async def _read_tools(self, client: "Client") -> dict[str, McpToolInfo]:
+        """Return the tools that a server lists."""
+        return await _tools_of(client)
+
     def shown(self, said: BaseException | str) -> str:
         """Return words of the server, or an error about it, as a model may read them."""
+        if isinstance(said, AgentError):
+            said = str(said)
         return shown_reason(one_line(said) if isinstance(said, BaseException) else said, self._secrets)
 
     def _lose(self, client: "Client") -> None:
@@ -263,7 +289,7 @@ class McpServer:
                 async with AsyncExitStack() as stack:
                     async with asyncio.timeout(self._connect_s):
                         client = await stack.enter_async_context(self._connection())
-                    self.tools = await _tools_of(client)
+                    self.tools = await self._read_tools(client)
                     self._client, self._failure = client, ""
                     self._lost.clear()
                     self._changed.set()
@@ -277,10 +303,14 @@ class McpServer:
             if loop.time() - begun_s > LONGEST_PAUSE_S:
                 # It has worked for a while. One that ends again and again is started less and less often.
                 pause_s = FIRST_PAUSE_S
-            gone = f"the MCP server {self._address.name} is gone ({self._failure})"
-            logger.warning(f"{gone}, next attempt in {pause_s:g} s")
+            self._log_loss(pause_s)
             await asyncio.sleep(pause_s)
             pause_s = min(LONGEST_PAUSE_S, 2 * pause_s)
+
+    def _log_loss(self, pause_s: float) -> None:
+        """Log that the connection is lost, and the pause until the next attempt."""
+        gone = f"the MCP server {self._address.name} is gone ({self._failure})"
+        logger.warning(f"{gone}, next attempt in {pause_s:g} s")
 
     async def _until_lost(self, client: "Client") -> None:
         try:
@@ -320,6 +350,13 @@ class McpServer:
             yield client
 
 
+def info_of(tool: "ListedTool") -> McpToolInfo:
+    """Return a tool of a server's list."""
+    hints = tool.annotations
+    shown = None if hints is None else hints.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return McpToolInfo(tool.description or "", tool.input_schema, shown)
+
+
 async def _tools_of(client: "Client") -> dict[str, McpToolInfo]:
     found: dict[str, McpToolInfo] = {}
     cursor: str | None = None
@@ -327,7 +364,7 @@ async def _tools_of(client: "Client") -> dict[str, McpToolInfo]:
         for _ in range(MOST_PAGES):
             page = await client.list_tools(cursor=cursor)
             for tool in page.tools:
-                found[tool.name] = McpToolInfo(tool.description or "", tool.input_schema)
+                found[tool.name] = info_of(tool)
             cursor = page.next_cursor
             if cursor is None:
                 break

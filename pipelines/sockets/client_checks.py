@@ -1,4 +1,4 @@
-"""Checks of a client's actions before they have any effect, by the deployment and by the client's rules."""
+"""Checks of what a client requests, before it has any effect: its rules, and what the deployment supports."""
 
 from dataclasses import replace
 from functools import partial
@@ -8,6 +8,7 @@ from loguru import logger
 from parley.core.client_rules import ClientRules
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import OVER_LIMIT
+from parley.pipelines.sockets.client_mcp import check_servers
 from parley.processors.duplex.camera import CameraSettings
 from parley.protocols.client_protocol import (
     Action,
@@ -39,8 +40,8 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
             | CreateResponse(tools=(_, *_) as tools)
             | ToolsAnswered(tools=(_, *_) as tools)
         ):
-            is_service = mode == "duplex" and engines.realtime is not None
-            _check_tools(engines, rules, {tool.name for tool in tools}, is_service=is_service)
+            _check_calls_tools(engines, mode)
+            _check_tools(engines, rules, {tool.name for tool in tools})
         case SessionUpdate(answers=False) if engines.answers_by_itself(mode):
             raise ProtocolError(
                 "this engine answers what it hears by itself: use model=parley-cascade",
@@ -51,6 +52,14 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
             raise ProtocolError(
                 "this deployment does not use pictures", code="not_supported", param="input_image"
             )
+    match action:
+        case (
+            SessionUpdate(mcp=(_, *_) as servers)
+            | CreateResponse(mcp=(_, *_) as servers)
+            | ToolsAnswered(mcp=(_, *_) as servers)
+        ):
+            _check_calls_tools(engines, mode)
+            check_servers(servers, rules, engines.deployment.server.clients.mcp_hosts)
     match action:
         case SessionUpdate(choice=choice) | CreateResponse(choice=choice) | ToolsAnswered(choice=choice):
             if choice is not None and choice.is_required and not engines.answering.forces_tools:
@@ -75,22 +84,25 @@ def picture_limits(engines: Engines, mode: str) -> PictureLimits | None:
     return PictureLimits(vision.most_pixels, vision.longest_px) if engines.answering.sees else None
 
 
-def _check_tools(engines: Engines, rules: ClientRules, names: set[str], *, is_service: bool) -> None:
-    """Raise Refusal when the tools of a client cannot be accepted."""
-    answering = engines.answering
-    if is_service or not answering.calls_tools:
+def _check_calls_tools(engines: Engines, mode: str) -> None:
+    """Raise ProtocolError when the model calls no tools."""
+    if (mode == "duplex" and engines.realtime is not None) or not engines.answering.calls_tools:
         raise ProtocolError(
             "session.tools: the model of this deployment calls no tools",
             code="not_supported",
             param="session.tools",
         )
+
+
+def _check_tools(engines: Engines, rules: ClientRules, names: set[str]) -> None:
+    """Raise ProtocolError when the tools of a client cannot be accepted."""
     if not rules.may_declare_tools:
         raise ProtocolError(
             "session.tools: this call accepts no client tools",
             code="not_permitted",
             param="session.tools",
         )
-    taken = sorted(answering.tool_names & names)
+    taken = sorted(engines.answering.tool_names & names)
     if taken:
         raise ProtocolError(
             f"session.tools: the deployment has a tool {taken[0]!r} of its own",
@@ -112,6 +124,9 @@ def permitted(action: Action, rules: ClientRules) -> Action:
             rules.add_text()
         case SessionUpdate(tools=(_, *_)) | CreateResponse(tools=(_, *_)) | ToolsAnswered(tools=(_, *_)):
             # The description of a tool is text of the client like any other.
+            rules.add_text()
+        case SessionUpdate(mcp=(_, *_)) | CreateResponse(mcp=(_, *_)) | ToolsAnswered(mcp=(_, *_)):
+            # So are those of a server of the client, and what its tools return.
             rules.add_text()
     match action:
         case SessionUpdate() if action.instructions or action.notes:

@@ -6,7 +6,7 @@ result, and a crash in between leaves the same state.
 """
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,9 @@ from parley.core.call_events import ToolsRenewed, TurnStarted
 from parley.models.tools import EffectUnknownError, Tool
 from parley.pipelines.call import Call, SocketClient
 from parley.pipelines.engines.llm_runtime import LlmRuntime
+from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.processors.dialogue.durable_tools import DurableTools
+from parley.protocols.client_mcp import McpDeclaration
 from parley.protocols.client_protocol import ClientTool, ProtocolError, SessionUpdate, ToolChoice, json_object
 from parley.runtime.event_stream import CallEvents
 
@@ -68,39 +70,69 @@ class RunByClient:
 class RequestedSettings:
     """Settings that a client has requested, with the tools of a single reply in place of its own.
 
+    The MCP servers among them are those that are connected.
+
     The tools of a single reply are withdrawn by the client's next request, also that for the answer to what
     they have returned, and by the caller's next turn.
 
     Args:
         requested: returns the settings that hold for every reply.
         events: events of the call.
+        mcp: MCP servers of the client; None: its protocol has none.
     """
 
-    def __init__(self, requested: Callable[[], SessionUpdate], events: CallEvents) -> None:
+    def __init__(
+        self, requested: Callable[[], SessionUpdate], events: CallEvents, mcp: ClientMcp | None = None
+    ) -> None:
         self._requested = requested
         self._events = events
+        self._mcp = mcp
         self._tools: tuple[ClientTool, ...] | None = None
+        self._servers: tuple[McpDeclaration, ...] | None = None
         self._choice: ToolChoice | None = None
         events.subscribe(TurnStarted, lambda _event: self.set_for_reply(None))
 
     def __call__(self) -> SessionUpdate:
         """Return the settings for the next reply."""
         requested = self._requested()
+        if self._mcp is not None and requested.choice is not None:
+            requested = replace(requested, choice=self._mcp.named(requested.choice))
         if self._choice is not None:
             requested = replace(requested, reply_choice=self._choice)
         return requested if self._tools is None else replace(requested, tools=self._tools)
 
-    def set_for_reply(self, tools: tuple[ClientTool, ...] | None, choice: ToolChoice | None = None) -> None:
+    @property
+    def tools(self) -> tuple[ClientTool, ...]:
+        """Tools that the client runs in the next reply."""
+        return (self._requested().tools or ()) if self._tools is None else self._tools
+
+    def set_for_reply(
+        self,
+        tools: tuple[ClientTool, ...] | None,
+        choice: ToolChoice | None = None,
+        servers: tuple[McpDeclaration, ...] | None = None,
+    ) -> None:
         """Set the tools of the next reply and the choice between them; None: those of every reply."""
-        self._choice = choice
+        if servers is not None or self._servers is not None:
+            self._servers = servers
+            self.use_servers()
+        self._choice = choice if choice is None or self._mcp is None else self._mcp.named(choice)
         if tools is not None or self._tools is not None:
             self._tools = tools
             self._events.publish(ToolsRenewed(self._events.now_ms()))
 
+    def use_servers(self, *, retries: bool = False) -> None:
+        """Connect to the MCP servers that are declared now; see ``ClientMcp.use``."""
+        of_session = self._requested().mcp or ()
+        servers = of_session if self._servers is None else self._servers
+        if self._mcp is not None:
+            self._mcp.use(servers, kept=of_session, retries=retries)
 
-def client_tools(client: SocketClient) -> Sequence[Tool]:
-    """Return the tools that a client has declared."""
-    return [RunByClient(tool, client) for tool in client.requested().tools or ()]
+
+def client_tools(client: SocketClient, taken: Collection[str] = ()) -> Sequence[Tool]:
+    """Return the tools that a client has declared, and those of its MCP servers, whose names are free."""
+    own = [RunByClient(tool, client) for tool in client.requested().tools or ()]
+    return [*own, *client.mcp_tools(taken)]
 
 
 @asynccontextmanager
@@ -113,12 +145,13 @@ async def offered_tools(
     it is read again with ``ToolsRenewed``.
     """
     client, own = call.client, [*call.tools, *more]
-    offered = client_tools(client)
+    taken = {*answering.tool_names, *(tool.name for tool in own)}
+    offered = client_tools(client, taken)
     async with answering.tools(call.conversation, [*own, *offered], rules=call.rules) as tools:
 
         def renew(_event: ToolsRenewed) -> None:
             nonlocal offered
-            new = client_tools(client)
+            new = client_tools(client, taken)
             tools.replace(offered, new, rules=call.rules)
             offered = new
 

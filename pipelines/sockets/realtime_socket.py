@@ -37,6 +37,7 @@ from parley.core.call_events import (
     ToolsRenewed,
     TurnEnded,
     TurnEndRequested,
+    TurnStarted,
     Wait,
     WaitBegan,
     WaitEnded,
@@ -50,6 +51,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST
 from parley.pipelines.sockets.client_checks import picture_limits
+from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.voice.cascade import run_conversation
@@ -58,6 +60,7 @@ from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import reply_named
 from parley.processors.turns.idle import QUIET_ENDS
+from parley.protocols.client_mcp import McpApproval
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -126,12 +129,21 @@ class _AskedTools:
                 code="item_not_found",
                 param="item.call_id",
             )
+        self._hold(asked, output)
+
+    async def until_requested(self) -> None:
+        """Wait until the client requests the answer to what a tool has returned, for a moment at most."""
+        returned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._hold(returned, "")
+        await returned
+
+    def _hold(self, asked: asyncio.Future[str], output: str) -> None:
         self._outputs.append((asked, output))
         if self._release is None:
             self._release = asyncio.get_running_loop().call_later(REQUESTED_S, self.release)
 
     def release(self) -> None:
-        """Return the outputs of the client's tools to the model: the client has requested its answer."""
+        """Return the outputs of tools to the model: the client has requested its answer."""
         release, self._release = self._release, None
         if release is not None:
             release.cancel()
@@ -224,7 +236,8 @@ class _TurnAnswers:
 class _ActionHandler:
     """Performer of a client's actions in one call.
 
-    Owns the watch over the end of a turn that a client has declared; ``close`` ends it.
+    Owns the watch over the end of a turn that a client has declared, and a response that waits for the tools
+    of its own MCP servers; ``close`` ends them.
 
     Args:
         engines: engines of the process.
@@ -233,6 +246,7 @@ class _ActionHandler:
         asked: tools that the client runs.
         requested: settings that the client has requested.
         answers: whether turns are answered.
+        mcp: MCP servers of the client.
         mode: cascade or duplex.
     """
 
@@ -244,6 +258,7 @@ class _ActionHandler:
         asked: _AskedTools,
         requested: RequestedSettings,
         answers: _TurnAnswers,
+        mcp: ClientMcp,
         mode: str,
     ) -> None:
         self._engines = engines
@@ -252,12 +267,17 @@ class _ActionHandler:
         self._asked = asked
         self._requested, self._answers = requested, answers
         self._aside = OutOfBandAnswers(engines, call, transport.report)
+        self._mcp = mcp
         self._mode = mode
         self._watch: asyncio.Task[None] | None = None
+        self._waiting: asyncio.Task[None] | None = None
+        call.events.subscribe(TurnStarted, lambda _event: self._drop_waiting())
 
     async def act(self, action: Action) -> None:
         """Perform an action. Raises Refusal when it is not possible."""
         call, happen, receiver = self._call, self._transport.report, self._call.client.entry.receiver()
+        if isinstance(action, Typed | CreateResponse | CancelResponse):
+            self._drop_waiting()
         match action:
             case Typed(text):
                 self._requested.set_for_reply(None)
@@ -272,7 +292,7 @@ class _ActionHandler:
             case Greet():
                 await self._greet()
             case CreateResponse():
-                await self._respond(action)
+                await self._respond_with_servers(action)
             case OutOfBandRequest():
                 await self._aside.begin(action)
             case EndTurn():
@@ -302,9 +322,11 @@ class _ActionHandler:
                 happen(Trimmed(reply_id, audio_ms, call.live.playout.heard_text(reply_id)))
             case ToolAnswer(call_id, output):
                 self._asked.answer(call_id, output)
-            case ToolsAnswered(tools, choice):
-                self._requested.set_for_reply(tools, choice)
+            case ToolsAnswered(tools, choice, mcp):
+                self._requested.set_for_reply(tools, choice, mcp)
                 self._asked.release()
+            case McpApproval():
+                self._mcp.answer(action)
             case SessionUpdate():
                 await self._apply_update(action)
             case _:
@@ -330,12 +352,14 @@ class _ActionHandler:
         return replace(pictures, files=tuple(files))
 
     async def close(self) -> None:
-        """End the watch and the answers outside of the conversation: the call is over."""
+        """End what is owned here, and the connections to the client's servers: the call is over."""
         await self._aside.close()
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.cancel()
-            await asyncio.gather(watch, return_exceptions=True)
+        tasks = [task for task in (self._watch, self._waiting) if task is not None]
+        self._watch = self._waiting = None
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._mcp.close()
 
     async def _end_turn(self) -> None:
         events = self._call.events
@@ -364,6 +388,29 @@ class _ActionHandler:
             raise ProtocolError("there is no turn to respond to", code="invalid_value")
         await self._report(TTSSpeakFrame(greeting, append_to_context=True))
 
+    async def _respond_with_servers(self, request: CreateResponse) -> None:
+        """Respond once the tools of the MCP servers that the response has of its own are known."""
+        if request.mcp:
+            self._requested.set_for_reply(request.tools, request.choice, request.mcp)
+            if not self._mcp.is_listed:
+                self._waiting = asyncio.create_task(self._respond_later(request), name="response.mcp")
+                return
+        await self._respond(request)
+
+    async def _respond_later(self, request: CreateResponse) -> None:
+        await self._mcp.until_listed()
+        try:
+            await self._respond(request)
+        except ProtocolError as refusal:
+            self._transport.session.refuse(refusal)
+
+    def _drop_waiting(self) -> None:
+        """Make no response that waits: the caller or the client goes on without it."""
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None and not waiting.done():
+            waiting.cancel()
+            self._requested.set_for_reply(None)
+
     async def _respond(self, request: CreateResponse) -> None:
         engines, instructions, text = self._engines, request.instructions, request.text
         if self._mode == "duplex" and engines.realtime is not None:
@@ -381,7 +428,7 @@ class _ActionHandler:
                 await self._greet()
                 return
             messages = [{"role": "developer", "content": OPENING}]
-        self._requested.set_for_reply(request.tools, request.choice)
+        self._requested.set_for_reply(request.tools, request.choice, request.mcp)
         self._answers.request()
         # Through the pipeline in this order: the instructions hold for this question alone.
         if instructions is not None:
@@ -400,6 +447,8 @@ class _ActionHandler:
 
     async def _apply_update(self, update: SessionUpdate) -> None:
         # Before the prompt: no question has both the client's text and the deployment's tools.
+        if update.mcp is not None:
+            self._requested.use_servers(retries=True)
         self._renew_tools()
         if update.instructions is not None or update.notes is not None:
             await self._instruct(self._instructions)
@@ -439,7 +488,7 @@ async def run_socket_session(
     live = _live_call(engines, conversation, session, connection)
     transport = _transport_of(engines, session, live, entry, connection, mode)
     asked = _AskedTools(transport)
-    requested = RequestedSettings(lambda: session.requested, live.events)
+    mcp, requested = _requested_by(engines, transport, live.events, asked)
     client = SocketClient(
         greets=protocol.greets,
         prompts=protocol.prompts,
@@ -453,6 +502,7 @@ async def run_socket_session(
         # A protocol sets it where its client takes audio of replies only.
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
+        mcp_tools=mcp.tools,
     )
     answers = _TurnAnswers(requested, live.events)
     call = Call(
@@ -467,7 +517,7 @@ async def run_socket_session(
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
-    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mode)
+    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mcp, mode)
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
@@ -565,6 +615,23 @@ def _transport_of(
         reply_named=reply_named,
         is_answer_awaited=_AnswerWait(live.events).is_on,
     )
+
+
+def _requested_by(
+    engines: Engines, transport: SocketTransport, events: CallEvents, asked: _AskedTools
+) -> tuple[ClientMcp, RequestedSettings]:
+    """Return the MCP servers of a client, and the settings that it requests."""
+    session = transport.session
+    mcp = ClientMcp(
+        engines.deployment.server.clients.mcp_hosts,
+        report=transport.report,
+        renew=lambda: events.publish(ToolsRenewed(events.now_ms())),
+        functions=lambda: [tool.name for tool in requested.tools],
+        until_requested=asked.until_requested,
+        gone=session.gone,
+    )
+    requested = RequestedSettings(lambda: session.requested, events, mcp)
+    return mcp, requested
 
 
 def _checked_text(conversation: Conversation, action: Action) -> Action:

@@ -7,6 +7,7 @@ refused, and changes the state after them.
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from parley.protocols.client_mcp import McpApproval
 from parley.protocols.client_protocol import (
     Action,
     Begin,
@@ -60,6 +61,8 @@ LEAST_COMMIT_MS = 100
 # Tolerance for the client's rounding: it counts played samples at its own rate.
 ROUNDING_MS = 20
 MOST_WAITING = 64
+# Of the reason of a client's decision, which the model reads.
+MOST_REASON_CHARS = 300
 # Pictures of an item: the next turn takes no more.
 MOST_PICTURES = 4
 _TEXTS = ("input_text", "output_text", "text")
@@ -133,9 +136,15 @@ class Reader:
                 code="not_supported",
                 param="session.audio.input.turn_detection.eagerness",
             )
-        if any(each is not None for each in (words, tools, choice, answers, patience)):
+        functions, mcp = tools.functions, tools.mcp
+        if any(each is not None for each in (words, functions, mcp, choice, answers, patience)):
             yield SessionUpdate(
-                instructions=words, tools=tools, choice=choice, answers=answers, patience=patience
+                instructions=words,
+                tools=functions,
+                choice=choice,
+                answers=answers,
+                patience=patience,
+                mcp=mcp,
             )
         self._answers_turns = settings.answers_turns
         yield Send(state.update(settings))
@@ -217,6 +226,8 @@ class Reader:
         kind = body.get("type")
         if kind == "function_call_output":
             yield from self._tool_answered(body)
+        elif kind == "mcp_approval_response":
+            yield from self._approved(body)
         elif kind == "message":
             yield from self._message(body)
         else:
@@ -311,6 +322,34 @@ class Reader:
         yield Send(state.items.add(item))
         yield Send(done(item))
 
+    def _approved(self, given: Message) -> Iterator[Action]:
+        state = self._state
+        approval_id = text_of(given, "approval_request_id", most_chars=256)
+        approved, reason = given.get("approve"), given.get("reason")
+        if approval_id not in state.mcp.approvals:
+            raise ProtocolError(
+                f"no request {approval_id[:64]!r} is waiting for approval",
+                code="invalid_value",
+                param="item.approval_request_id",
+            )
+        if not isinstance(approved, bool) or not isinstance(reason, str | None):
+            raise ProtocolError(
+                "item: expected approve, true or false, and perhaps a reason",
+                code="invalid_value",
+                param="item.approve",
+            )
+        body = {
+            "type": "mcp_approval_response",
+            "approval_request_id": approval_id,
+            "approve": approved,
+            "reason": reason,
+        }
+        item = state.items.new(body, item_id=given.get("id"))
+        yield McpApproval(approval_id, approved, (reason or "")[:MOST_REASON_CHARS])
+        state.mcp.approvals.discard(approval_id)
+        yield Send(state.items.add(item))
+        yield Send(done(item))
+
     def _known(self, given: Message) -> Item:
         item_id = text_of(given, "item_id", most_chars=256)
         item = self._state.items.get(item_id)
@@ -381,10 +420,10 @@ class Reader:
         elif state.typed:
             words = "\n".join(item.words for item in state.typed)
             # A typed message ends the bot's speech, as the caller's voice does.
-            if request.instructions is None and request.tools is None and request.choice is None:
+            if request.instructions is None and not request.has_tools:
                 yield Typed(words)
             else:
-                yield CreateResponse(request.instructions, words, request.tools, request.choice)
+                yield CreateResponse(request.instructions, words, request.tools, request.choice, request.mcp)
             # An answer that was requested and has not begun does not come any more.
             for message in state.owe_nothing("cancelled", "client_cancelled"):
                 yield Send(message)
@@ -398,7 +437,7 @@ class Reader:
         elif state.claim(request):
             if is_after_tools:
                 # What they returned waits for this, so that the response has the metadata of the request.
-                yield ToolsAnswered(request.tools, request.choice)
+                yield ToolsAnswered(request.tools, request.choice, request.mcp)
         elif state.response is not None and not state.response.is_cancelled:
             raise ProtocolError(
                 f"Conversation already has an active response in progress: {state.response.response_id}. "
@@ -413,7 +452,9 @@ class Reader:
                 code="conversation_already_has_active_response",
             )
         else:
-            yield CreateResponse(request.instructions, tools=request.tools, choice=request.choice)
+            yield CreateResponse(
+                request.instructions, tools=request.tools, choice=request.choice, mcp=request.mcp
+            )
             state.ask(request)
 
     def _respond_aside(self, request: ResponseRequest) -> Iterator[Action]:
@@ -517,9 +558,10 @@ def _own_field(request: ResponseRequest, *, is_after_tools: bool) -> str:
     """Return the field of a request that an answer which comes on its own cannot follow; empty: none."""
     if request.instructions:
         return "response.instructions"
-    if is_after_tools or (request.tools is None and request.choice is None):
+    if is_after_tools or not request.has_tools:
         return ""
-    return "response.tools" if request.tools is not None else "response.tool_choice"
+    has_own = request.tools is not None or request.mcp is not None
+    return "response.tools" if has_own else "response.tool_choice"
 
 
 # Not bound methods in the object, which would refer to itself by them.

@@ -8,6 +8,14 @@ item of the same response; otherwise it is a response of its own. An item's audi
 from collections.abc import Sequence
 from typing import Any
 
+from parley.protocols.client_mcp import (
+    McpCallBegan,
+    McpCallEnded,
+    McpCallRuns,
+    McpListed,
+    McpListingBegan,
+    McpListingFailed,
+)
 from parley.protocols.client_protocol import (
     Began,
     CallerStarted,
@@ -26,6 +34,7 @@ from parley.protocols.client_protocol import (
     Trimmed,
     written,
 )
+from parley.protocols.openai_realtime.mcp_shapes import shown_fault
 from parley.protocols.openai_realtime.shapes import error_event, event
 from parley.protocols.openai_realtime.state import Item, RealtimeState, Response, done, truncated
 
@@ -69,6 +78,25 @@ class ServerEventWriter:
                 return self._aside(request_id, text, fault)
             case SessionEnded(reason, message):
                 return self._end_of_call(reason, message)
+            case _:
+                return self._of_mcp(happening)
+
+    def _of_mcp(self, happening: Happening) -> Sequence[Message]:
+        """Return the events for what happens with a client's MCP servers."""
+        match happening:
+            case McpListingBegan(listing_id, label):
+                return self._mcp_listing(listing_id, label)
+            case McpListed():
+                return self._mcp_listed(happening)
+            case McpListingFailed(listing_id, reason):
+                return self._mcp_listing_failed(listing_id, reason)
+            case McpCallBegan():
+                return self._mcp_call(happening)
+            case McpCallRuns(call_id):
+                item = self._state.mcp.calls.get(call_id)
+                return [] if item is None else [_of_mcp_call("in_progress", item)]
+            case McpCallEnded():
+                return self._mcp_call_ended(happening)
             case _:
                 return []
 
@@ -264,6 +292,89 @@ class ServerEventWriter:
         ]
         return messages if is_speaking else [*messages, *self._close(was_cut=False)]
 
+    # A client's MCP servers.
+
+    def _mcp_listing(self, listing_id: str, label: str) -> list[Message]:
+        state = self._state
+        body = {"type": "mcp_list_tools", "server_label": label, "tools": []}
+        item = state.mcp.listings[listing_id] = state.items.new(body, item_id=listing_id)
+        return [state.items.add(item), event("mcp_list_tools.in_progress", item_id=listing_id)]
+
+    def _mcp_listed(self, listed: McpListed) -> list[Message]:
+        item = self._state.mcp.listings.pop(listed.listing_id, None)
+        if item is None:
+            return []
+        item.body["tools"] = [dict(tool) for tool in listed.tools]
+        messages = [event("mcp_list_tools.completed", item_id=item.item_id), done(item)]
+        if listed.left_out:
+            # The protocol has no event for a part of a list.
+            messages.append(error_event(listed.left_out, "mcp_tools_left_out", "tools"))
+        return messages
+
+    def _mcp_listing_failed(self, listing_id: str, reason: str) -> list[Message]:
+        item = self._state.mcp.listings.pop(listing_id, None)
+        if item is None:
+            return []
+        told = f"the MCP server {item.body['server_label']!r} cannot be used: {reason}"
+        return [
+            event("mcp_list_tools.failed", item_id=item.item_id),
+            done(item),
+            # The event of the failure has no field for its reason.
+            error_event(told, "mcp_list_tools_failed", "tools"),
+        ]
+
+    def _mcp_call(self, call: McpCallBegan) -> list[Message]:
+        """Return the events of a call that the model makes, up to the client's approval where it needs one.
+
+        The call goes on after its response: the item is done when the call is.
+        """
+        state = self._state
+        is_speaking = state.response is not None
+        response, messages = self._open()
+        if response.is_filler:
+            # As for a function: the output of the tool is answered on a request of its own.
+            messages += state.owe_nothing("completed")
+        about = {"server_label": call.label, "name": call.name}
+        body = {"type": "mcp_call", **about, "approval_request_id": call.approval_id or None, "arguments": ""}
+        item = state.items.new({**body, "output": None, "error": None}, item_id=call.call_id)
+        state.mcp.calls[call.call_id] = item
+        messages += self._add(response, item)
+        of_call = {
+            "response_id": response.response_id,
+            "item_id": item.item_id,
+            "output_index": item.output_index,
+        }
+        item.body["arguments"] = call.arguments
+        messages += [
+            event("response.mcp_call_arguments.delta", delta=call.arguments, **of_call),
+            event("response.mcp_call_arguments.done", arguments=call.arguments, **of_call),
+            self._of_item("response.output_item.done", response, item, item=dict(item.body)),
+        ]
+        if call.approval_id:
+            state.mcp.approvals.add(call.approval_id)
+            asked = state.items.new(
+                {"type": "mcp_approval_request", **about, "arguments": call.arguments},
+                item_id=call.approval_id,
+            )
+            messages += [
+                *self._add(response, asked),
+                self._of_item("response.output_item.done", response, asked, item=dict(asked.body)),
+                done(asked),
+            ]
+        return messages if is_speaking else [*messages, *self._close(was_cut=False)]
+
+    def _mcp_call_ended(self, ended: McpCallEnded) -> list[Message]:
+        state = self._state
+        known = state.mcp.end_call(ended.call_id)
+        if known is None:
+            return []
+        item, is_answered = known
+        fault = shown_fault(ended.fault)
+        item.body.update(output=ended.output if fault is None else None, error=fault)
+        if is_answered:
+            state.answer_output()
+        return [_of_mcp_call("completed" if fault is None else "failed", item), done(item)]
+
     def _aside(self, request_id: str, text: str, fault: str) -> list[Message]:
         """Return the events of a response outside of the conversation, from its item to its end."""
         state = self._state
@@ -329,6 +440,10 @@ class ServerEventWriter:
 
     def _of_part(self, type_: str, response: Response, of: Item, **fields: Any) -> Message:
         return self._of_item(type_, response, of, item_id=of.item_id, content_index=0, **fields)
+
+
+def _of_mcp_call(state: str, item: Item) -> Message:
+    return event(f"response.mcp_call.{state}", item_id=item.item_id, output_index=item.output_index)
 
 
 def _as_part(content: Message) -> Message:

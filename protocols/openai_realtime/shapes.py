@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from parley.protocols.client_mcp import McpDeclaration
 from parley.protocols.client_protocol import (
     ClientTool,
     Codec,
@@ -20,12 +21,12 @@ from parley.protocols.client_protocol import (
     decoded,
     text_of,
 )
+from parley.protocols.openai_realtime.mcp_shapes import MOST_SERVERS, NAME_CHARS, mcp_server, shown_server
+from parley.protocols.tool_bounds import TOO_LARGE, is_too_large
 
 PCM = Format(Codec.PCM16, 24_000)
 FORMATS = {"audio/pcm": PCM, "audio/pcmu": Format(Codec.PCMU, 8_000), "audio/pcma": Format(Codec.PCMA, 8_000)}
 MOST_CHARS, MOST_TOOLS, MOST_TOOL_CHARS = 32_768, 64, 65_536
-# Bounds for all tools of a client together: each pattern is compiled, and each value of a schema is checked.
-MOST_TOOL_VALUES, MOST_PATTERNS = 10_000, 32
 MOST_PICTURE_BYTES = 8_000_000
 # Bounds of the protocol's ``metadata``.
 MOST_METADATA, METADATA_NAME_CHARS, METADATA_CHARS = 16, 64, 512
@@ -58,6 +59,7 @@ class ResponseRequest:
         is_out_of_band: true when the response is not part of the conversation.
         given: items that an out-of-band response is made from; None: the conversation.
         most_tokens: longest out-of-band answer; None: the response is part of the conversation.
+        mcp: MCP servers in place of the session's; None: those apply.
     """
 
     instructions: str | None = None
@@ -68,6 +70,12 @@ class ResponseRequest:
     is_out_of_band: bool = False
     given: tuple[Message, ...] | None = None
     most_tokens: int | None = None
+    mcp: tuple[McpDeclaration, ...] | None = None
+
+    @property
+    def has_tools(self) -> bool:
+        """True when the tools of the response, or the choice between them, are not the session's."""
+        return self.tools is not None or self.choice is not None or self.mcp is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +90,10 @@ class Settings:
         detection: rule for the end of the caller's turn; None: the client reports it.
         transcription: as the client gave it. Transcripts are sent whether it requests them or not.
         instructions: added to the deployment's prompt.
-        tools: as the client gave them.
+        tools: as the client gave them, without the secrets of servers.
         tool_choice: auto, or none.
         choice: whether one of the tools has to be called, and which.
+        mcp: MCP servers among the tools.
     """
 
     kind: str = REALTIME
@@ -97,6 +106,7 @@ class Settings:
     tools: tuple[Message, ...] = ()
     tool_choice: str = "auto"
     choice: ToolChoice = ToolChoice()
+    mcp: tuple[McpDeclaration, ...] = ()
 
     @property
     def patience(self) -> float | None:
@@ -153,10 +163,26 @@ def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: b
     return value
 
 
-def updated(
-    old: Settings, session: Message, faults: Faults
-) -> tuple[Settings, tuple[ClientTool, ...] | None]:
-    """Return the settings after a ``session.update``, and its tools if it changes them.
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """Tools of a client.
+
+    Attributes:
+        functions: that the client runs; None: no change.
+        mcp: MCP servers whose tools this server calls; None: no change.
+        shown: all of them as events report them.
+    """
+
+    functions: tuple[ClientTool, ...] | None = None
+    mcp: tuple[McpDeclaration, ...] | None = None
+    shown: tuple[Message, ...] = ()
+
+
+NO_TOOLS = Tools((), ())
+
+
+def updated(old: Settings, session: Message, faults: Faults) -> tuple[Settings, Tools]:
+    """Return the settings after a ``session.update``, and its tools as far as it changes them.
 
     Raises:
         Refusal: a part of it is not supported; nothing is changed.
@@ -189,17 +215,17 @@ def updated(
         new = replace(new, transcription=heard["transcription"])
     if session.get("instructions") is not None:
         new = replace(new, instructions=text_of(session, "instructions", most_chars=MOST_CHARS))
-    tools: tuple[ClientTool, ...] | None = None
+    tools = Tools()
     if session.get("tools") is not None:
-        shown, tools = _tools(session["tools"], faults)
-        new = replace(new, tools=tuple(shown))
-    _check_choice(new.choice, [str(tool["name"]) for tool in new.tools], "session.tool_choice")
-    if new.tool_choice == "none" and old.tool_choice != "none":
-        tools = ()
-    elif new.tool_choice == "none":
-        tools = None
-    elif old.tool_choice == "none" and tools is None:
-        _, tools = _tools(list(new.tools), faults)
+        tools = _tools(session["tools"], faults)
+        new = replace(new, tools=tools.shown, mcp=tools.mcp or ())
+    _check_choice(new.choice, _names(new), "session.tool_choice")
+    if new.tool_choice == "none":
+        tools = NO_TOOLS if old.tool_choice != "none" else Tools()
+    elif old.tool_choice == "none" and tools.functions is None:
+        tools = _tools_of(new, faults)
+    if not new.mcp and not old.mcp:
+        tools = replace(tools, mcp=None)
     return new, tools
 
 
@@ -260,16 +286,16 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
     tool_choice, choice = settings.tool_choice, None
     if response.get("tool_choice") is not None:
         tool_choice, choice = _tool_choice(response, "response.tool_choice")
-    tools: tuple[ClientTool, ...] | None = None
+    tools = Tools()
     if response.get("tools") is not None:
-        _, tools = _tools(response["tools"], faults, "response.tools")
-    if tool_choice == "none" and (tools or settings.tool_choice != "none"):
-        tools = ()
-    elif settings.tool_choice == "none" and tool_choice != "none" and tools is None:
-        _, tools = _tools(list(settings.tools), faults)
-    names = [str(tool["name"]) for tool in settings.tools] if tools is None else [tool.name for tool in tools]
+        tools = _tools(response["tools"], faults, "response.tools")
+    if tool_choice == "none" and (tools.functions or tools.mcp or settings.tool_choice != "none"):
+        tools = NO_TOOLS
+    elif settings.tool_choice == "none" and tool_choice != "none" and tools.functions is None:
+        tools = _tools_of(settings, faults)
+    names = _names(settings) if tools.functions is None else _names(tools)
     # No tools for this response leave nothing of the session's choice.
-    if choice is not None or tools:
+    if choice is not None or tools.functions or tools.mcp:
         _check_choice(choice or settings.choice, names, "response.tool_choice")
     if choice == settings.choice and not choice.is_required:
         choice = None
@@ -281,7 +307,8 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
         instructions=instructions,
         metadata=_metadata(response.get("metadata")),
         modality=_modality(response, settings.modality, "response.output_modalities"),
-        tools=tools,
+        tools=tools.functions,
+        mcp=tools.mcp if tools.mcp or settings.mcp else None,
         choice=choice,
         is_out_of_band=is_out_of_band,
         given=_given_items(response.get("input")),
@@ -294,7 +321,7 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
         )
     if is_out_of_band and choice is not None and choice.is_required:
         raise _not_supported("response.tool_choice", "a response outside of the conversation calls no tools")
-    if is_out_of_band and request.tools:
+    if is_out_of_band and (request.tools or request.mcp):
         raise _not_supported("response.tools", "a response outside of the conversation calls no tools")
     if request.given is not None and not is_out_of_band:
         raise _not_supported(
@@ -383,8 +410,13 @@ def _tool_choice(given: Message, param: str) -> tuple[str, ToolChoice]:
         return "auto", ToolChoice(is_required=True)
     if isinstance(wanted, dict) and wanted.get("type") == "function" and isinstance(wanted.get("name"), str):
         return "auto", ToolChoice(is_required=True, name=wanted["name"])
+    label = wanted.get("server_label") if isinstance(wanted, dict) and wanted.get("type") == "mcp" else None
+    if isinstance(label, str) and label:
+        name = text_of(wanted, "name", most_chars=NAME_CHARS) if wanted.get("name") is not None else None
+        return "auto", ToolChoice(is_required=True, name=name, label=label)
     raise ProtocolError(
-        f'{param}: expected auto, none, required or {{"type": "function", "name": ...}}',
+        f'{param}: expected auto, none, required, {{"type": "function", "name": ...}} or '
+        '{"type": "mcp", "server_label": ...}',
         code="invalid_value",
         param=param,
     )
@@ -400,16 +432,34 @@ def _check_choice(choice: ToolChoice, names: Sequence[str], param: str) -> None:
             code="invalid_value",
             param=param,
         )
-    if choice.name is not None and choice.name not in names:
+    # Which tools a server has is known later than this.
+    wanted = _label_name(choice.label) if choice.label else choice.name
+    if wanted is not None and wanted not in names:
         raise ProtocolError(
-            f"{param}: there is no tool {choice.name[:64]!r} in 'tools'", code="invalid_value", param=param
+            f"{param}: there is no tool {wanted[:80]!r} in 'tools'", code="invalid_value", param=param
         )
+
+
+def _names(declared: "Settings | Tools") -> list[str]:
+    """Return the names of tools, and of servers in a form that no tool has."""
+    if isinstance(declared, Tools):
+        names = [tool.name for tool in declared.functions or ()]
+    else:
+        names = [str(tool["name"]) for tool in declared.tools if tool.get("type") == "function"]
+    return [*names, *(_label_name(server.label) for server in declared.mcp or ())]
+
+
+def _label_name(label: str) -> str:
+    return f"mcp: {label}"
 
 
 def shown_choice(settings: Settings) -> str | Message:
     """Return the tool choice as an update writes it."""
     if not settings.choice.is_required:
         return settings.tool_choice
+    if settings.choice.label:
+        named = {} if settings.choice.name is None else {"name": settings.choice.name}
+        return {"type": "mcp", "server_label": settings.choice.label, **named}
     if settings.choice.name is None:
         return "required"
     return {"type": "function", "name": settings.choice.name}
@@ -432,41 +482,40 @@ def _format(given: object, old: Format, *, param: str) -> Format:
     return found
 
 
-def _tools(
-    given: object, faults: Faults, place: str = "session.tools"
-) -> tuple[list[Message], tuple[ClientTool, ...]]:
+def _tools_of(settings: Settings, faults: Faults) -> Tools:
+    """Return the tools of a session, which a choice of none had withdrawn."""
+    functions = [tool for tool in settings.tools if tool.get("type") == "function"]
+    return replace(_tools(functions, faults), mcp=settings.mcp)
+
+
+def _tools(given: object, faults: Faults, place: str = "session.tools") -> Tools:
     if not isinstance(given, list) or len(given) > MOST_TOOLS:
         raise ProtocolError(f"{place}: expected up to {MOST_TOOLS} tools", code="invalid_value", param=place)
-    _check_size(given, place)
-    tools: list[ClientTool] = []
+    if is_too_large(given):
+        raise ProtocolError(f"{place}: {TOO_LARGE}", code="too_large", param=place)
+    functions: list[ClientTool] = []
+    servers: list[McpDeclaration] = []
+    shown: list[Message] = []
     for index, each in enumerate(given):
         param = f"{place}[{index}]"
-        if not isinstance(each, dict) or each.get("type") != "function":
-            raise ProtocolError(f"{param}: only functions are supported", code="invalid_value", param=param)
-        tools.append(_tool(each, param, faults))
-    if len({tool.name for tool in tools}) < len(tools):
+        kind = each.get("type") if isinstance(each, dict) else None
+        if kind == "function":
+            functions.append(_tool(each, param, faults))
+            shown.append(each)
+        elif kind == "mcp":
+            servers.append(mcp_server(each, param))
+            shown.append(shown_server(each))
+        else:
+            raise ProtocolError(f"{param}: expected a function or mcp", code="invalid_value", param=param)
+    if len({tool.name for tool in functions}) < len(functions):
         raise ProtocolError(f"{place}: two tools have the same name", code="invalid_value", param=place)
-    return list(given), tuple(tools)
-
-
-def _check_size(tools: Sequence[object], place: str) -> None:
-    """Refuse tools that would take long to check, before they are checked."""
-    values = patterns = 0
-    waiting: list[object] = [tools]
-    while waiting:
-        value = waiting.pop()
-        values += 1
-        if isinstance(value, dict):
-            patterns += "pattern" in value
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-        if values + len(waiting) > MOST_TOOL_VALUES or patterns > MOST_PATTERNS:
-            raise ProtocolError(
-                f"{place}: over {MOST_TOOL_VALUES} values or {MOST_PATTERNS} patterns in total",
-                code="too_large",
-                param=place,
-            )
+    if len({server.label for server in servers}) < len(servers) or len(servers) > MOST_SERVERS:
+        raise ProtocolError(
+            f"{place}: expected up to {MOST_SERVERS} MCP servers, each with a label of its own",
+            code="invalid_value",
+            param=place,
+        )
+    return Tools(tuple(functions), tuple(servers), tuple(shown))
 
 
 def _tool(given: Message, param: str, faults: Faults) -> ClientTool:

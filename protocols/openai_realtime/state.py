@@ -12,6 +12,7 @@ from enum import Enum
 from parley.core.bounded_dict import BoundedDict
 from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format, Message, ProtocolError
+from parley.protocols.openai_realtime.mcp_items import OpenMcpItems
 from parley.protocols.openai_realtime.shapes import (
     METADATA_CHARS,
     MOST_METADATA,
@@ -230,6 +231,7 @@ class RealtimeState:
         typed: messages that wait for a response.
         notes: system messages of the client, in addition to its instructions.
         asked: ids of tool calls that wait for their output.
+        mcp: items about MCP servers that are not over.
         takes_instructions: true when the client's instructions are followed.
         aside: responses outside of the conversation that the client waits for.
     """
@@ -258,6 +260,7 @@ class RealtimeState:
         self.typed: list[Item] = []
         self.notes: list[Item] = []
         self.asked: set[str] = set()
+        self.mcp = OpenMcpItems()
         self.takes_instructions = True
         # Passages that replies rest on: those of the next one may be known before the present one is over.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITING)
@@ -402,6 +405,10 @@ class RealtimeState:
     def answer_tool(self, call_id: str) -> None:
         """Record the output of a tool, which will be answered."""
         self.asked.discard(call_id)
+        self.answer_output()
+
+    def answer_output(self) -> None:
+        """Record that the output of a tool is there, which will be answered."""
         if self.owed is not Owed.ASKED:
             # A request that came before the output is for the answer to it too.
             self.owed = Owed.TOOL
@@ -416,6 +423,8 @@ class RealtimeState:
 
         There is one response at a time: the empty one follows the active one (``ended_requests``).
         """
+        if status == "cancelled":
+            self.mcp.interrupt()
         owed, self.owed = self.owed, Owed.NONE
         request, self._request = self._request, None
         if owed is not Owed.ASKED or request is None:

@@ -43,7 +43,8 @@ async def shop_at(port: int, folder: Path) -> AsyncIterator[None]:
                     await asyncio.sleep(0.1)
         yield
     finally:
-        process.kill()
+        if process.returncode is None:
+            process.kill()
         await process.wait()
 
 

@@ -570,4 +570,5 @@ def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:
         llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
         tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,
         settings={**old.settings, **new.settings},
+        mcp=old.mcp if new.mcp is None else new.mcp,
     )

@@ -5,7 +5,7 @@ from importlib import import_module
 # In the order of the report.
 MODULES = (
     "floods", "annotations", "identity", "places", "engines", "ending", "sharing", "overload", "prompts",
-    "mutating", "readers", "storage",
+    "addresses", "mutating", "readers", "storage",
 )  # fmt: skip
 
 

@@ -83,6 +83,7 @@ class TokenRequest(BaseModel):
     surfaces: list[AppId] | None = None
     instructions: bool = False
     client_tools: bool = False
+    client_mcp: bool = False
     deployment_tools: list[Name] | None = Field(None, max_length=50)
     sessions: list[Annotated[str, Field(pattern=SESSION_ID_PATTERN)]] | None = Field(None, max_length=20)
     turns_per_minute: Annotated[int | None, Range(1, 1_000_000)] = None
@@ -97,11 +98,19 @@ class TokenRequest(BaseModel):
             surfaces=None if self.surfaces is None else frozenset(self.surfaces),
             instructions=self.instructions,
             client_tools=self.client_tools,
+            client_mcp=self.client_mcp,
             deployment_tools=None if self.deployment_tools is None else frozenset(self.deployment_tools),
             sessions=None if self.sessions is None else frozenset(self.sessions),
         )
         # Numbers may exceed the default of users, up to those of the key.
-        most = replace(default, instructions=True, client_tools=True, turns_per_minute=None, max_calls=None)
+        most = replace(
+            default,
+            instructions=True,
+            client_tools=True,
+            client_mcp=True,
+            turns_per_minute=None,
+            max_calls=None,
+        )
         return replace(
             narrowed(wanted, most),
             turns_per_minute=self.turns_per_minute or default.turns_per_minute,
@@ -475,7 +484,7 @@ class Access:
         return ClientIdentity(application, self._address(connection), self._keys.grants_of_key(application))
 
     def _operator(self, connection: HTTPConnection) -> ClientIdentity:
-        most = Grants(instructions=True, client_tools=True)
+        most = Grants(instructions=True, client_tools=True, client_mcp=True)
         return ClientIdentity("", self._address(connection), most, is_operator=True)
 
     def _user(self, connection: HTTPConnection, token: ClientToken) -> ClientIdentity:

@@ -250,6 +250,7 @@ def narrowed(wanted: Grants, most: Grants) -> Grants:
         surfaces=_common(wanted.surfaces, most.surfaces),
         instructions=wanted.instructions and most.instructions,
         client_tools=wanted.client_tools and most.client_tools,
+        client_mcp=wanted.client_mcp and most.client_mcp,
         deployment_tools=_common(wanted.deployment_tools, most.deployment_tools),
         sessions=wanted.sessions,
         turns_per_minute=_least(wanted.turns_per_minute, most.turns_per_minute),

@@ -1,6 +1,6 @@
 """Settings of the grants of clients: defaults for each kind of credential."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -9,6 +9,7 @@ from parley.core.strict_model import StrictModel
 
 # Settings load nothing of the server, so the apps of ``serving.gateway.admin.apps`` are not imported.
 Names = tuple[str, ...]
+HOST_PATTERN = r"^[A-Za-z0-9._-]+:[0-9]{1,5}$"
 
 
 class GrantSettings(StrictModel):
@@ -24,6 +25,11 @@ class GrantSettings(StrictModel):
         "instructions, and its session from then on, never has the deployment's tools",
     )
     client_tools: bool = Field(False, description="the client may declare tools, which it runs itself")
+    client_mcp: bool = Field(
+        False,
+        description="the client may name MCP servers by OpenAI's realtime protocol. This server makes "
+        "requests to their addresses, which have to be public ones (mcp_hosts permits others)",
+    )
     deployment_tools: Names | None = Field(
         None, description="tools of the deployment that the model may call for the client; null: all"
     )
@@ -42,6 +48,7 @@ class GrantSettings(StrictModel):
             "surfaces": None if self.surfaces is None else frozenset(self.surfaces),
             "instructions": self.instructions,
             "client_tools": self.client_tools,
+            "client_mcp": self.client_mcp,
             "deployment_tools": None if self.deployment_tools is None else frozenset(self.deployment_tools),
             "turns_per_minute": self.turns_per_minute,
             "max_calls": self.max_calls,
@@ -66,6 +73,11 @@ class ClientsSettings(StrictModel):
         GrantSettings(turns_per_minute=60),
         description="clients with a token issued for a key, unless POST /api/token sets other values; never "
         "more than the key",
+    )
+    mcp_hosts: tuple[Annotated[str, Field(pattern=HOST_PATTERN)], ...] = Field(
+        (),
+        description="HOST:PORT of MCP servers that a client with client_mcp may name although their "
+        "addresses are not public, also by http",
     )
     key_sessions_per_minute: int = Field(
         1_200,

@@ -18,7 +18,7 @@ def test_the_deployments_prompt_stands_first_and_alone_where_nothing_is_added():
 
 def test_nothing_of_an_anonymous_client_is_taken_by_default():
     rules = ClientRules()
-    assert not rules.may_instruct and not rules.may_declare_tools
+    assert not rules.may_instruct and not rules.may_declare_tools and not rules.may_bring_mcp
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,14 @@ from parley.core.client_rules import CLIENT_HEADING
 from parley.core.passage_notes import CitedPassage
 from parley.models.tools.arguments import schema_faults
 from parley.pipelines.call import client_prompt
+from parley.protocols.client_mcp import (
+    McpCallBegan,
+    McpCallEnded,
+    McpCallRuns,
+    McpFault,
+    McpListed,
+    McpListingBegan,
+)
 from parley.protocols.client_protocol import (
     Action,
     Began,
@@ -131,6 +140,7 @@ happenings = st.one_of(
     st.builds(ToolCalled, st.sampled_from(["call_1", "call_2"]), st.just("order"), st.just('{"a": 1}')),
     st.builds(Trimmed, st.sampled_from("abc"), st.integers(0, 100)),
     st.just(QueueUpdate(2)),
+    st.sampled_from(["call", "asked call", "end", "list"]),
 )
 events = st.one_of(
     st.sampled_from(
@@ -162,6 +172,14 @@ events = st.one_of(
                 "type": "conversation.item.create",
                 "item": {"type": "function_call_output", "call_id": "call_1", "output": "{}"},
             },
+            {
+                "type": "conversation.item.create",
+                "item": {
+                    "type": "mcp_approval_response",
+                    "approval_request_id": "mcpr_0",
+                    "approve": True,
+                },
+            },
             {"type": "conversation.item.delete", "item_id": "mine"},
             {"type": "conversation.item.retrieve", "item_id": "mine"},
             {"type": "conversation.item.truncate", "item_id": "mine", "audio_end_ms": 10},
@@ -169,6 +187,19 @@ events = st.one_of(
     ),
     st.builds(lambda n: {"type": "conversation.item.delete", "number": n}, st.integers(0, 5)),
 )
+
+
+def mcp_happenings(step: str, place: int, calls: deque[str]) -> list[Happening]:
+    """Return what happens with a client's MCP servers in a step; ``calls`` are those in progress."""
+    if step == "list":
+        return [McpListingBegan(f"mcpl_{place}", "shop"), McpListed(f"mcpl_{place}", ())]
+    if step != "end":
+        calls.append(f"mcp_{place}")
+        approval_id = f"mcpr_{place}" if step == "asked call" else ""
+        return [McpCallBegan(calls[-1], "shop", "look", "{}", approval_id)]
+    if not calls:
+        return []
+    return [McpCallRuns(calls[0]), McpCallEnded(calls.popleft(), "over")]
 
 
 @settings(max_examples=400, deadline=None)
@@ -181,7 +212,11 @@ def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
     steps: list[Any], refuse: type[Action] | None, has_tracks: bool
 ):
     talk = Talk(has_tracks=has_tracks)
-    for step in steps:
+    calls: deque[str] = deque()
+    for place, step in enumerate(steps):
+        if isinstance(step, str):
+            talk.report(*mcp_happenings(step, place, calls))
+            continue
         if not isinstance(step, dict):
             talk.report(step)
             continue
@@ -190,7 +225,7 @@ def test_whatever_happens_clients_are_told_in_the_order_that_they_rely_on(
             known = list(talk.order.items)
             step = {**step, "item_id": known[number % len(known)] if known else "none"}
         talk.text(json.dumps(step), refuse=refuse)
-    talk.report(SessionEnded("stopped"))
+    talk.report(SessionEnded("stopped"), *(McpCallEnded(each, fault=McpFault("over")) for each in calls))
     talk.order.over()
 
 
@@ -289,7 +324,7 @@ def test_an_update_of_which_one_part_is_wrong_changes_nothing():
     talk = Talk()
     wanted = talk.say("session.update", session={"instructions": "Be kind.", "tools": [{"type": "mcp"}]})
     assert wanted == []
-    assert talk.error()["param"] == "session.tools[0]"
+    assert talk.error()["param"] == "session.tools[0].server_label"
     assert talk.say("session.update", session={}) == []
     assert talk.received[-1]["session"]["instructions"] == ""
 

@@ -97,7 +97,7 @@ async def test_without_keys_everybody_may(monkeypatch: pytest.MonkeyPatch):
     assert admitted.identity.address == "10.0.0.1"
     # Additions of a client to a call are off until the deployment permits them.
     grants = admitted.identity.grants
-    assert not grants.instructions and not grants.client_tools
+    assert not grants.instructions and not grants.client_tools and not grants.client_mcp
 
 
 async def test_a_key_is_good_for_any_number_of_calls(access: Access):
@@ -303,20 +303,23 @@ async def test_without_keys_the_operator_is_the_operator_and_a_wrong_token_is_no
 
 async def test_a_token_may_neither_instruct_nor_bring_tools_by_default(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
-    generous = {"clients": {"key": {"instructions": True, "client_tools": True}}}
+    generous = {"clients": {"key": {"instructions": True, "client_tools": True, "client_mcp": True}}}
     settings = ServerTuning.model_validate(generous)
     keys = ClientKeys(settings)
     access = Access(settings, keys=keys)
     assert (await access.check(connection(KEY))).grants.instructions
     grants = (await access.check(connection(mint(keys)))).grants
-    assert not grants.instructions and not grants.client_tools
+    assert not grants.instructions and not grants.client_tools and not grants.client_mcp
     wanted = TokenRequest(instructions=True).grants(settings.clients.user.grants())
     grants = (await access.check(connection(mint(keys, grants=wanted)))).grants
-    assert grants.instructions and not grants.client_tools
+    assert grants.instructions and not grants.client_tools and not grants.client_mcp
+    wanted = TokenRequest(client_mcp=True).grants(settings.clients.user.grants())
+    grants = (await access.check(connection(mint(keys, grants=wanted)))).grants
+    assert grants.client_mcp and not grants.client_tools
 
 
 async def test_a_token_never_has_more_than_its_key(keys: ClientKeys, access: Access):
-    wanted = Grants(instructions=True, client_tools=True, turns_per_minute=1_000_000)
+    wanted = Grants(instructions=True, client_tools=True, client_mcp=True, turns_per_minute=1_000_000)
     grants = (await access.check(connection(mint(keys, grants=wanted)))).grants
     assert grants == Grants(turns_per_minute=2_400)
 
