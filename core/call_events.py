@@ -948,6 +948,17 @@ class RecordingAnnounced(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingConsentChanged(CallEvent):
+    """The caller agrees to a recording of the call, or refuses it.
+
+    Attributes:
+        is_given: true when they agree.
+    """
+
+    is_given: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingStarted(CallEvent):
     """The call is recorded from here on."""
 

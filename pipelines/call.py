@@ -49,6 +49,7 @@ class SocketClient:
         unit_sink: receives the units of a speech model ahead of the pipeline.
         hums: the client receives backchannels, which the bot speaks during the caller's turn.
         run_tool: has the client run one of its tools; None where it has none.
+        asks_consent: the client asks its caller whether the call may be recorded: not before they agree.
     """
 
     greets: bool = True
@@ -62,6 +63,7 @@ class SocketClient:
     unit_sink: UnitSink | None = None
     hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
+    asks_consent: bool = False
 
 
 def client_prompt(update: SessionUpdate, system_prompt: str) -> str:

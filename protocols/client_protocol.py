@@ -257,6 +257,8 @@ class SessionUpdate:
         reply_choice: between them, for the next reply only, in place of ``choice``; no client sets it here.
         answers: turns of the caller are answered without a request.
         patience: of the end of a turn, 0..1 (``hearing.endpoint.patience``); before the conversation begins.
+        voice: name of the voice of the bot, from the next reply on; one of ``ClientProtocol.permit``.
+        allow_recording: the caller's consent to a recording of the call, or its refusal.
         llm_ref_audio: reference voice for a speech model, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for the part of the model that generates audio.
         settings: of a speech model, by name.
@@ -269,6 +271,8 @@ class SessionUpdate:
     reply_choice: ToolChoice | None = None
     answers: bool | None = None
     patience: float | None = None
+    voice: str | None = None
+    allow_recording: bool | None = None
     llm_ref_audio: np.ndarray | None = None
     tts_ref_audio: np.ndarray | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
