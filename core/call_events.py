@@ -427,6 +427,17 @@ class TierChanged(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class VoiceChosen(CallEvent):
+    """The client of the call has chosen another voice, which speaks from the next reply on.
+
+    Attributes:
+        voice: its name in ``speaking.voices``, or that of the deployment's own voice.
+    """
+
+    voice: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextGiven(CallEvent):
     """A text that no model wrote is to be said to the caller.
 

@@ -167,7 +167,7 @@ async def run_session(
 
 def _choices_of(arguments: RunnerArguments) -> CallChoices:
     """Return the choices of a caller, which the gateway has checked; a foreign runner has none."""
-    return arguments.choices if isinstance(arguments, BrowserArguments) else CallChoices()
+    return arguments.choices if isinstance(arguments, BrowserArguments | EvalArguments) else CallChoices()
 
 
 async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[str, EarlierStreams]:
@@ -215,7 +215,8 @@ async def converse_by_socket(
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
-    arguments.protocol.permit(instructions=rules.may_instruct)
+    voices = engines.choices_of(arguments.mode).voice_names
+    arguments.protocol.permit(instructions=rules.may_instruct, voices=voices)
     peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     session = SocketCall(
         peer,

@@ -19,6 +19,7 @@ import numpy as np
 import orjson
 import pybase64
 
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.core.errors import PeerError
 from parley.core.frame_facts import FrameFact
 from parley.core.passage_notes import CitedPassage
@@ -678,8 +679,8 @@ class ClientProtocol(Protocol):
         """Return the messages to the client about an event of the call; often none."""
         ...
 
-    def permit(self, *, instructions: bool) -> None:
-        """Set, before the first message, whether the client's instructions are followed.
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
+        """Set, before the first message, whether the client's instructions are followed, and its voices.
 
         Reports of the client's settings show the effective ones. Actions carry the instructions in either
         case, and the call decides by its rules.

@@ -27,19 +27,17 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
+from parley.core.call_choices import OWN_VOICE, CallChoices
 from parley.core.call_events import (
     CallEnding,
     PassagesCited,
-    QuestionDropped,
-    QuestionSent,
+    RecordingConsentChanged,
     ReplyBrought,
     ReplyFinished,
     ToolsRenewed,
     TurnEnded,
     TurnEndRequested,
-    Wait,
-    WaitBegan,
-    WaitEnded,
+    VoiceChosen,
 )
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
@@ -48,6 +46,7 @@ from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST, OVER_LIMIT
+from parley.pipelines.sockets.answer_state import AnswerWait, TurnAnswers
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.voice.cascade import run_conversation
@@ -83,7 +82,6 @@ from parley.protocols.client_protocol import (
     Trimmed,
     Typed,
 )
-from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
 from parley.transports.unit_input import UnitEntry
 from parley.transports.websocket.session import Check, SocketCall
@@ -162,59 +160,6 @@ class _AskedTools:
             self._asked.pop(call_id, None)
 
 
-class _AnswerWait:
-    """State of the caller's wait for an answer, from its question to its first words.
-
-    Args:
-        events: events of the call.
-    """
-
-    def __init__(self, events: CallEvents) -> None:
-        self._is_on = False
-        events.subscribe(WaitBegan, lambda event: self._set(event.reason, is_on=True))
-        events.subscribe(WaitEnded, lambda event: self._set(event.reason, is_on=False))
-
-    def is_on(self) -> bool:
-        """Return whether the caller waits for an answer."""
-        return self._is_on
-
-    def _set(self, reason: Wait, *, is_on: bool) -> None:
-        if reason is Wait.ANSWER:
-            self._is_on = is_on
-
-
-class _TurnAnswers:
-    """Decision whether a turn of the caller is answered, as ``Call.answers``.
-
-    A client may have requested that turns are not answered on their own. An answer that it requests is for
-    the newest turn, also where a noise cuts it and the model is asked again.
-
-    Args:
-        requested: returns the settings that the client has requested.
-        events: events of the call.
-    """
-
-    def __init__(self, requested: Callable[[], SessionUpdate], events: CallEvents) -> None:
-        self._requested, self._is_requested = requested, False
-        # Turn of which an answer was requested; empty for none.
-        self._turn = ""
-        # A question without a turn, such as that for the first words, takes the request too.
-        events.subscribe(QuestionSent, self._on_question)
-        events.subscribe(QuestionDropped, self._on_question)
-
-    def request(self) -> None:
-        """Let the model answer the next question."""
-        self._is_requested = True
-
-    def __call__(self, said: str, *, is_again: bool) -> str | None:
-        is_requested = self._is_requested or (is_again and said == self._turn)
-        self._is_requested, self._turn = False, said if is_requested else ""
-        return "" if self._requested().answers is False and not is_requested else None
-
-    def _on_question(self, _event: QuestionSent | QuestionDropped) -> None:
-        self._is_requested = False
-
-
 class _ActionHandler:
     """Performer of a client's actions in one call.
 
@@ -237,7 +182,7 @@ class _ActionHandler:
         call: Call,
         asked: _AskedTools,
         requested: RequestedSettings,
-        answers: _TurnAnswers,
+        answers: TurnAnswers,
         mode: str,
     ) -> None:
         self._engines = engines
@@ -247,6 +192,7 @@ class _ActionHandler:
         self._requested, self._answers = requested, answers
         self._aside = OutOfBandAnswers(engines, call, transport.report)
         self._mode = mode
+        self._voice = call.choices.voice or OWN_VOICE
         self._watch: asyncio.Task[None] | None = None
 
     async def act(self, action: Action) -> None:
@@ -397,6 +343,12 @@ class _ActionHandler:
         self._renew_tools()
         if update.instructions is not None or update.notes is not None:
             await self._instruct(self._instructions)
+        events = self._call.events
+        if update.voice is not None and update.voice != self._voice:
+            self._voice = update.voice
+            events.publish(VoiceChosen(events.now_ms(), update.voice))
+        if update.allow_recording is not None:
+            events.publish(RecordingConsentChanged(events.now_ms(), update.allow_recording))
 
     def _renew_tools(self) -> None:
         """Offer the tools that the client's rules and its settings permit now."""
@@ -449,7 +401,7 @@ async def run_socket_session(
         receiver=entry.receiver,
         reply_of=live.playout.reply_of,
         reply_named=reply_named,
-        is_answer_awaited=_AnswerWait(live.events).is_on,
+        is_answer_awaited=AnswerWait(live.events).is_on,
     )
     asked = _AskedTools(transport)
     requested = RequestedSettings(lambda: session.requested, live.events)
@@ -466,8 +418,17 @@ async def run_socket_session(
         # A protocol sets it where its client takes audio of replies only.
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
+        # One sets it whose client asks.
+        asks_consent=getattr(protocol, "asks_consent", False),
     )
-    answers = _TurnAnswers(requested, live.events)
+    answers = TurnAnswers(requested, live.events)
+    # A speech model receives speech at its natural pace, also an earlier recording.
+    if mode == "cascade":
+        session.hear_at_once()
+    session.add_check(partial(_checked_text, conversation))
+    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
+    if not protocol.wants_units:
+        await _until_configured(session)
     call = Call(
         conversation,
         "websocket",
@@ -477,17 +438,11 @@ async def run_socket_session(
         client=client,
         rules=rules,
         answers=answers,
+        choices=CallChoices(voice=session.requested.voice or ""),
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
     actor = _ActionHandler(engines, transport, call, asked, requested, answers, mode)
-    # A speech model receives speech at its natural pace, also an earlier recording.
-    if mode == "cascade":
-        session.hear_at_once()
-    session.add_check(partial(_checked_text, conversation))
-    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
-    if not protocol.wants_units:
-        await _until_configured(session)
 
     def on_reply_finished(event: ReplyFinished) -> None:
         if event.heard.is_known:

@@ -112,8 +112,15 @@ class Reader:
 
     def _update(self, given: Message) -> Iterator[Action]:
         state = self._state
-        settings, tools = updated(state.settings, mapping(given, "session"), self._faults)
+        settings, tools = updated(state.settings, mapping(given, "session"), self._faults, state.voices)
         old = state.settings
+        voice = settings.voice if settings.voice != old.voice else None
+        if voice is not None and state.has_spoken:
+            # Worded as by OpenAI, because clients read it.
+            raise ProtocolError(
+                "Cannot update a conversation's voice if assistant audio is present.",
+                code="cannot_update_voice",
+            )
         words = settings.instructions if settings.instructions != old.instructions else None
         choice = settings.choice if settings.choice != old.choice else None
         answers = settings.answers_turns if settings.answers_turns != self._answers_turns else None
@@ -124,10 +131,11 @@ class Reader:
                 code="not_supported",
                 param="session.audio.input.turn_detection.eagerness",
             )
-        if any(each is not None for each in (words, tools, choice, answers, patience)):
-            yield SessionUpdate(
-                instructions=words, tools=tools, choice=choice, answers=answers, patience=patience
-            )
+        changed = SessionUpdate(
+            instructions=words, tools=tools, choice=choice, answers=answers, patience=patience, voice=voice
+        )
+        if changed != SessionUpdate():
+            yield changed
         self._answers_turns = settings.answers_turns
         yield Send(state.update(settings))
 

@@ -176,6 +176,7 @@ class ServerEventWriter:
         if response is None or item is None or item.modality != "audio":
             return []
         item.play(duration_ms)
+        self._state.note_audio()
         return [self._of_part("response.output_audio.delta", response, item, delta=written(data))]
 
     def _said(self, text: str) -> list[Message]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from parley.core.call_choices import NO_VOICES, OWN_VOICE, VoiceNames
 from parley.protocols.client_protocol import (
     ClientTool,
     Codec,
@@ -33,7 +34,12 @@ MOST_METADATA, METADATA_NAME_CHARS, METADATA_CHARS = 16, 64, 512
 MOST_TOKENS, DEFAULT_TOKENS = 4_096, 1_024
 # Bounds of a client's own input: items, parts of an item, and the text of all of them.
 MOST_GIVEN, MOST_PARTS, MOST_GIVEN_CHARS = 64, 64, 4 * MOST_CHARS
-VOICE = "parley"
+# OpenAI's voices. Its clients send one of them by default, and not because they know this deployment.
+OPENAI_VOICES = frozenset(
+    {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer"}
+    | {"verse"}
+)
+MOST_VOICE_CHARS = 256
 # Patience of the end of a turn by ``eagerness``, which a client sets before it speaks; the others leave the
 # deployment's.
 EAGERNESS: Mapping[str, float | None] = {"low": 0.8, "medium": None, "high": 0.3, "auto": None}
@@ -79,6 +85,7 @@ class Settings:
         modality: audio or text.
         input_format: of the caller's audio.
         output_format: of the bot's audio.
+        voice: of the bot.
         detection: rule for the end of the caller's turn; None: the client reports it.
         transcription: as the client gave it. Transcripts are sent whether it requests them or not.
         instructions: added to the deployment's prompt.
@@ -91,6 +98,7 @@ class Settings:
     modality: str = "audio"
     input_format: Format = PCM
     output_format: Format = PCM
+    voice: str = OWN_VOICE
     detection: Mapping[str, Any] | None = None
     transcription: Any = None
     instructions: str = ""
@@ -154,7 +162,7 @@ def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: b
 
 
 def updated(
-    old: Settings, session: Message, faults: Faults
+    old: Settings, session: Message, faults: Faults, voices: VoiceNames = NO_VOICES
 ) -> tuple[Settings, tuple[ClientTool, ...] | None]:
     """Return the settings after a ``session.update``, and its tools if it changes them.
 
@@ -175,6 +183,7 @@ def updated(
         modality=_modality(session, old.modality, "session.output_modalities"),
         input_format=_format(heard.get("format"), old.input_format, param="session.audio.input.format"),
         output_format=_format(said.get("format"), old.output_format, param="session.audio.output.format"),
+        voice=_voice(said.get("voice"), old.voice, voices),
     )
     if session.get("tool_choice") is not None:
         tool_choice, choice = _tool_choice(session, "session.tool_choice")
@@ -430,6 +439,24 @@ def _format(given: object, old: Format, *, param: str) -> Format:
             f"{param}.rate: {kind} has a rate of {found.rate_hz}", code="invalid_value", param=f"{param}.rate"
         )
     return found
+
+
+def _voice(given: object, old: str, voices: VoiceNames) -> str:
+    """Return the voice that speaks for the one in an update."""
+    param = "session.audio.output.voice"
+    name = given["id"] if isinstance(given, dict) and "id" in given else given
+    if name is None:
+        return old
+    if not isinstance(name, str) or not 0 < len(name) <= MOST_VOICE_CHARS:
+        raise ProtocolError(f"{param}: expected the name of a voice", code="invalid_value", param=param)
+    if (found := voices.find(name)) is not None:
+        return found
+    if name in OPENAI_VOICES:
+        return OWN_VOICE
+    known = ", ".join(repr(each) for each in (*voices.names, *sorted(voices.aliases)))
+    raise ProtocolError(
+        f"Invalid value: {name[:64]!r}. Supported values are: {known}.", code="invalid_value", param=param
+    )
 
 
 def _tools(

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from parley.core.bounded_dict import BoundedDict
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.core.passage_notes import CitedPassage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
 from parley.protocols.openai_realtime.shapes import (
@@ -17,7 +18,6 @@ from parley.protocols.openai_realtime.shapes import (
     MOST_METADATA,
     REALTIME,
     TRANSCRIPTION,
-    VOICE,
     ResponseRequest,
     Settings,
     detection,
@@ -215,6 +215,8 @@ class RealtimeState:
         notes: system messages of the client, in addition to its instructions.
         asked: ids of tool calls that wait for their output.
         takes_instructions: true when the client's instructions are followed.
+        voices: that the client may choose.
+        has_spoken: the client has received audio of the bot.
         aside: responses outside of the conversation that the client waits for.
     """
 
@@ -240,6 +242,8 @@ class RealtimeState:
         self.notes: list[Item] = []
         self.asked: set[str] = set()
         self.takes_instructions = True
+        self.voices = NO_VOICES
+        self.has_spoken = False
         # Passages that replies rest on: those of the next one may be known before the present one is over.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITING)
 
@@ -256,9 +260,13 @@ class RealtimeState:
         self.settings = settings
         return event("session.updated", session=self.shown_session())
 
-    def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
-        self.takes_instructions = instructions
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
+        """Set whether the client's instructions are followed, and its voices (``ClientProtocol.permit``)."""
+        self.takes_instructions, self.voices = instructions, voices
+
+    def note_audio(self) -> None:
+        """Record that the client has received audio of the bot."""
+        self.has_spoken = True
 
     def noted(self) -> list[str]:
         """Return the client's notes, in addition to its instructions."""
@@ -443,7 +451,11 @@ class RealtimeState:
             "max_output_tokens": "inf",
             "audio": {
                 "input": heard,
-                "output": {"format": shown_format(settings.output_format), "voice": VOICE, "speed": 1.0},
+                "output": {
+                    "format": shown_format(settings.output_format),
+                    "voice": settings.voice,
+                    "speed": 1.0,
+                },
             },
         }
 
@@ -458,7 +470,9 @@ class RealtimeState:
             "status_details": details,
             "output": [dict(item.body) for item in response.items] if status != "in_progress" else [],
             "output_modalities": [request.modality],
-            "audio": {"output": {"format": shown_format(settings.output_format), "voice": VOICE}},
+            "audio": {
+                "output": {"format": shown_format(settings.output_format), "voice": settings.voice},
+            },
             "max_output_tokens": request.most_tokens if request.is_out_of_band else "inf",
             "metadata": self._metadata_of(response, is_over=status != "in_progress"),
             "usage": None,

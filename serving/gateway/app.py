@@ -237,6 +237,9 @@ def create_app(
         if body.get("mode") == DESK_CALL:
             check_desk_call(body, identity)
             return
+        await check_chosen(body, identity)
+
+    async def check_chosen(body: Mapping[str, object], identity: ClientIdentity) -> None:
         await check_call(body, identity)
         await chooser.choose(body, identity)
 
@@ -388,7 +391,7 @@ def create_app(
     sockets = RealtimeSockets(
         settings,
         calls=calls,
-        check_body=check_call,
+        check_body=check_chosen,
         usage=usage,
         access=access,
         apps=operations.apps,
@@ -397,7 +400,7 @@ def create_app(
     models = model_names(modes)
     if modes:
         app.include_router(sockets.router())
-        app.include_router(unmute_router(describe))
+        app.include_router(unmute_router(describe, lambda: chooser.voices_of(default_mode).names))
         app.include_router(models_router(models))
         app.include_router(
             ChatSockets(
@@ -436,6 +439,7 @@ def create_app(
                 admitted=lambda websocket, body: sockets.admitted(
                     websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
                 ),
+                choose=chooser.choose,
                 is_counted=is_counted,
             ).router()
         )

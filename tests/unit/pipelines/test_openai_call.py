@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.pipelines.sockets.realtime_socket import _TurnAnswers
+from parley.pipelines.sockets.answer_state import TurnAnswers
 from parley.protocols.client_protocol import SessionUpdate, written
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.runtime.event_stream import CallEvents
@@ -144,7 +144,7 @@ def test_a_request_before_the_first_turn_is_not_for_that_turn(tmp_path: Path):
 
 def test_an_answer_on_request_is_asked_again_where_a_noise_cut_it():
     """The model is asked again without a new turn; a later turn with the same words is another one."""
-    answers = _TurnAnswers(lambda: SessionUpdate(answers=False), CallEvents())
+    answers = TurnAnswers(lambda: SessionUpdate(answers=False), CallEvents())
     assert answers("what is it?", is_again=False) == ""
     answers.request()
     assert answers("what is it?", is_again=True) is None

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from parley.core.call_choices import VoiceNames
 from parley.core.client_rules import CLIENT_HEADING
 from parley.core.passage_notes import CitedPassage
 from parley.models.tools.arguments import schema_faults
@@ -282,6 +283,77 @@ def test_the_session_is_told_with_what_holds_and_not_with_what_was_wished():
         "format": {"type": "audio/pcm", "rate": 24_000}, "voice": "parley", "speed": 1.0,
     }  # fmt: skip
     assert "temperature" not in session
+
+
+VOICES = VoiceNames(("parley", "rms", "cedar"), {"ash": "rms"})
+
+
+def voiced(name: object) -> dict[str, Any]:
+    return {"type": "realtime", "audio": {"output": {"voice": name}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "voice"),
+    [
+        ("rms", "rms"),
+        ({"id": "rms"}, "rms"),
+        # A voice of this deployment has the name of one of OpenAI's.
+        ("cedar", "cedar"),
+        ("ash", "rms"),
+        # Clients send OpenAI's voices by default.
+        ("marin", "parley"),
+        (None, "parley"),
+    ],
+)
+def test_a_voice_of_the_deployment_is_chosen_by_its_name_or_by_that_of_another_provider(
+    name: object, voice: str
+):
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    wanted = talk.say("session.update", session=voiced(name))
+    assert wanted == ([] if voice == "parley" else [SessionUpdate(voice=voice)])
+    assert talk.received[-1]["session"]["audio"]["output"]["voice"] == voice
+    talk.report(ReplyBegan("a"))
+    [created] = [each for each in talk.received if each["type"] == "response.created"]
+    assert created["response"]["audio"]["output"]["voice"] == voice
+
+
+@pytest.mark.parametrize("name", ["henry", "", 7, {"name": "rms"}, "x" * 300])
+def test_an_unknown_voice_is_refused_with_the_known_ones(name: object):
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    assert talk.say("session.update", session={**voiced(name), "instructions": "Be kind."}) == []
+    error = talk.error()
+    assert (error["code"], error["param"]) == ("invalid_value", "session.audio.output.voice")
+    if name == "henry":
+        known = "'parley', 'rms', 'cedar', 'ash'"
+        assert error["message"] == f"Invalid value: 'henry'. Supported values are: {known}."
+    talk.say("session.update", session={})
+    assert talk.received[-1]["session"]["instructions"] == ""
+
+
+def test_a_voice_cannot_change_once_the_client_has_audio_of_it():
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    talk.report(ReplyBegan("a"))
+    assert talk.say("session.update", session=voiced("rms")) == [SessionUpdate(voice="rms")]
+    talk.report(ReplyAudio(b"\0\0", 20.0), ReplyOver("a"))
+    assert talk.say("session.update", session={**voiced("cedar"), "instructions": "Be kind."}) == []
+    error = talk.error()
+    assert error["code"] == "cannot_update_voice"
+    assert error["message"] == "Cannot update a conversation's voice if assistant audio is present."
+    # Clients repeat their whole session with each change.
+    assert talk.say("session.update", session={**voiced("ash"), "instructions": "Be kind."}) == [
+        SessionUpdate(instructions="Be kind.")
+    ]
+
+
+def test_a_client_that_reads_may_change_the_voice_at_any_time():
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    talk.say("session.update", session={"output_modalities": ["text"]})
+    talk.report(ReplyBegan("a"), ReplyAudio(b"\0\0", 20.0), ReplyOver("a"))
+    assert talk.say("session.update", session=voiced("rms")) == [SessionUpdate(voice="rms")]
 
 
 def test_an_update_of_which_one_part_is_wrong_changes_nothing():

@@ -26,7 +26,7 @@ from tests.unit.serving.test_presets import write
 
 TONE = (0.3 * np.sin(np.arange(16_000) / 20)).astype(np.float32)
 OFFERS = {
-    "cascade": ChoiceOffer("a model", PROMPT_FIELDS | {ChoiceField.VOICE}, ("parley", "rms")),
+    "cascade": ChoiceOffer("a model", PROMPT_FIELDS | {ChoiceField.VOICE}, ("parley", "rms"), {"ash": "rms"}),
     "duplex": ChoiceOffer("an engine", CLONING),
 }
 TRUSTED = replace(ANONYMOUS, grants=Grants(instructions=True))
@@ -64,6 +64,7 @@ async def test_a_call_gets_the_voice_the_preset_and_the_instructions_that_it_nam
     chosen = await chooser.choose(body, TRUSTED)
     assert (chosen.voice, chosen.preset_text, chosen.instructions) == ("rms", "You are a bank.", "Be brief.")
     assert chosen.reference_audio is None
+    assert (await chooser.choose({"voice": "ash"}, ANONYMOUS)).voice == "rms"
 
 
 async def test_an_engine_that_imitates_gets_the_voice_of_the_preset_or_the_chosen_one(
@@ -105,7 +106,7 @@ async def test_a_server_without_offers_takes_calls_that_choose_nothing():
     with pytest.raises(PeerError, match="offers no choice"):
         await chooser.choose({"voice": "rms"}, ANONYMOUS)
     assert chooser.offered(ANONYMOUS).modes == {}
-    assert chooser.voices == ("parley",)
+    assert chooser.voices.names == ("parley",)
 
 
 def client_for(presets: Presets, voices: Voices, *, may_instruct: bool) -> Any:
