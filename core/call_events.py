@@ -808,11 +808,13 @@ class EngineUsed(CallEvent):
         stage: its stage.
         model: name of its model; empty where it reports none.
         usage: amounts since its last report.
+        is_out_of_band: for a text that a client requests outside of the conversation.
     """
 
     stage: Stage
     model: str
     usage: Usage
+    is_out_of_band: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ from parley.pipelines.lifecycle import LOST, OVER_LIMIT
 from parley.pipelines.sockets.answer_state import AnswerWait, TurnAnswers
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
+from parley.pipelines.sockets.reply_usage import ReplyUsage
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.duplex.camera import CameraSettings
@@ -101,10 +102,11 @@ class _AskedTools:
 
     Args:
         transport: sends the calls to the client.
+        usage: tokens of the requests that call them.
     """
 
-    def __init__(self, transport: SocketTransport) -> None:
-        self._transport = transport
+    def __init__(self, transport: SocketTransport, usage: ReplyUsage) -> None:
+        self._transport, self._usage = transport, usage
         self._asked: dict[str, asyncio.Future[str]] = {}
         self._outputs: list[tuple[asyncio.Future[str], str]] = []
         self._release: asyncio.TimerHandle | None = None
@@ -146,7 +148,7 @@ class _AskedTools:
         asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = asked
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
-        self._transport.report(ToolCalled(call_id, name, arguments))
+        self._transport.report(ToolCalled(call_id, name, arguments, self._usage.take_of_call()))
         try:
             ends: set[asyncio.Future[Any]] = {asked, gone}
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -403,7 +405,7 @@ async def run_socket_session(
         reply_named=reply_named,
         is_answer_awaited=AnswerWait(live.events).is_on,
     )
-    asked = _AskedTools(transport)
+    asked = _AskedTools(transport, ReplyUsage(live.events, transport.report))
     requested = RequestedSettings(lambda: session.requested, live.events)
     client = SocketClient(
         greets=protocol.greets,
@@ -462,6 +464,8 @@ async def run_socket_session(
 
     @transport.event_handler("on_client_disconnected")
     async def on_disconnected(_transport: SocketTransport, _client: object) -> None:
+        # While the costs of the call are counted.
+        await actor.close()
         if session.ended is not None and not ends:
             call.events.publish(CallEnding(call.events.now_ms(), *session.ended))
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parley.core.call_choices import NO_VOICES, OWN_VOICE, VoiceNames
+from parley.core.usage import Usage
 from parley.protocols.client_protocol import (
     ClientTool,
     Codec,
@@ -242,6 +243,32 @@ def detection(given: Mapping[str, Any]) -> Message:
         param = "session.audio.input.turn_detection.eagerness"
         raise ProtocolError(f"{param}: expected {', '.join(EAGERNESS)}", code="invalid_value", param=param)
     return {**shown, "eagerness": eagerness}
+
+
+def shown_usage(usage: Usage | None) -> Message | None:
+    """Return the tokens of a response as its last event has them; None where none are known.
+
+    The kinds of cached tokens are not known where a model hears: then the kinds of all are left out.
+    """
+    if usage is None:
+        return None
+    text = usage.prompt_tokens + usage.cache_write_tokens
+    read = text + usage.cached_tokens + usage.audio_prompt_tokens
+    written = usage.completion_tokens + usage.audio_completion_tokens
+    kinds = {"text_tokens": text + usage.cached_tokens, "audio_tokens": usage.audio_prompt_tokens}
+    return {
+        "total_tokens": read + written,
+        "input_tokens": read,
+        "output_tokens": written,
+        "input_token_details": {
+            "cached_tokens": usage.cached_tokens,
+            **({} if usage.audio_prompt_tokens and usage.cached_tokens else kinds),
+        },
+        "output_token_details": {
+            "text_tokens": usage.completion_tokens,
+            "audio_tokens": usage.audio_completion_tokens,
+        },
+    }
 
 
 def shown_format(format_: Format) -> Message:

@@ -12,6 +12,7 @@ from enum import Enum
 from parley.core.bounded_dict import BoundedDict
 from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.core.passage_notes import CitedPassage
+from parley.core.usage import Usage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Message, ProtocolError
 from parley.protocols.openai_realtime.shapes import (
     METADATA_CHARS,
@@ -25,13 +26,14 @@ from parley.protocols.openai_realtime.shapes import (
     new_id,
     shown_choice,
     shown_format,
+    shown_usage,
 )
 
 MOST_ITEMS = 512
 MOST_ITEM_CHARS = 64
 # Answers outside of the conversation that one client may wait for at a time.
 MOST_ASIDE = 4
-# Replies that are not over and whose passages are known.
+# Replies that are not over and whose passages or tokens are known.
 MOST_CITING = 8
 
 
@@ -161,6 +163,7 @@ class Response:
         is_claimable: the client has not requested it yet and may be about to.
         is_cancelled: the client has requested its end.
         is_filler: its speech covers the wait for an answer, which is another response.
+        usage: tokens of the model for it; None where none are known.
     """
 
     request: ResponseRequest
@@ -169,6 +172,7 @@ class Response:
     is_claimable: bool = False
     is_cancelled: bool = False
     is_filler: bool = False
+    usage: Usage | None = None
 
     @property
     def speech(self) -> Item | None:
@@ -179,6 +183,10 @@ class Response:
         """Append an item."""
         item.output_index = len(self.items)
         self.items.append(item)
+
+    def use(self, usage: Usage | None) -> None:
+        """Record the tokens of the model for it."""
+        self.usage = usage
 
     def cancel(self) -> None:
         """Record that the client has requested its end: a later request is for another response."""
@@ -246,6 +254,7 @@ class RealtimeState:
         self.has_spoken = False
         # Passages that replies rest on: those of the next one may be known before the present one is over.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITING)
+        self._used: BoundedDict[str, Usage] = BoundedDict(MOST_CITING)
 
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
@@ -414,7 +423,13 @@ class RealtimeState:
     def close_response(self) -> Response | None:
         """End the active response and return it."""
         response, self.response = self.response, None
+        if response is not None and response.speech is not None:
+            response.use(self._used.get(response.speech.reply_id))
         return response
+
+    def use(self, reply_id: str, usage: Usage) -> None:
+        """Note the tokens of the model for a reply."""
+        self._used[reply_id] = usage
 
     def cite(self, reply_id: str, passages: tuple[CitedPassage, ...]) -> None:
         """Note the passages that a reply rests on."""
@@ -460,7 +475,7 @@ class RealtimeState:
         }
 
     def shown_response(self, response: Response, status: str, details: Message | None = None) -> Message:
-        """Return a response as its first and its last event hold it; the number of tokens is unknown."""
+        """Return a response as its first and its last event hold it."""
         settings, request = self.settings, response.request
         return {
             "object": "realtime.response",
@@ -475,7 +490,7 @@ class RealtimeState:
             },
             "max_output_tokens": request.most_tokens if request.is_out_of_band else "inf",
             "metadata": self._metadata_of(response, is_over=status != "in_progress"),
-            "usage": None,
+            "usage": shown_usage(response.usage),
         }
 
     def _metadata_of(self, response: Response, *, is_over: bool) -> Message | None:

@@ -185,6 +185,7 @@ async def test_a_question_is_answered_in_voice_and_text(server: RunningServer, m
         assert caller.understood() == ["what is the price"]
         [item_id] = caller.speaker.audio
         assert loud(caller.speaker.audio[item_id])
+        assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (12, 2, 14)
         # Only the reply is played: its words take no longer than its audio, which ends in a little silence.
         assert 1_000 < caller.speaker.length_ms[item_id] < 4_000
         assert done.output[0].content[0].transcript == caller.said()
@@ -499,6 +500,7 @@ async def test_a_tool_of_the_clients_is_called_and_its_answer_is_spoken(server: 
         assert "sunny in Paris" in caller.said()
         first = caller.of("response.done")[0].response
         assert [item.type for item in first.output] == ["function_call"]
+        assert [each.response.usage.input_tokens for each in caller.of("response.done")] == [12, 12]
         assert errors(caller) == []
         caller.order.over()
         assert len(caller.of("response.done")) == 2
@@ -637,7 +639,9 @@ async def test_an_answer_outside_of_the_conversation_while_the_bot_speaks(tmp_pa
         assert 20 in request.values()
         done = (await caller.until("response.done")).response
         assert (done.metadata, done.conversation_id, done.status) == ({"topic": "mood"}, None, "completed")
+        assert (done.usage.input_tokens, done.usage.output_tokens) == (12, 3)
         spoken = (await caller.until("response.done", count=2)).response
+        assert spoken.usage.output_tokens == len(LONG)
         assert spoken.status == "completed" and caller.said() == "".join(LONG).strip()
         # Without input of its own it is about the conversation.
         await caller.connection.response.create(

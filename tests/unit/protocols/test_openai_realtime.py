@@ -9,10 +9,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.realtime import RealtimeResponseUsage
 
 from parley.core.call_choices import VoiceNames
 from parley.core.client_rules import CLIENT_HEADING
 from parley.core.passage_notes import CitedPassage
+from parley.core.usage import Usage
 from parley.models.tools.arguments import schema_faults
 from parley.pipelines.call import client_prompt
 from parley.protocols.client_protocol import (
@@ -38,6 +40,7 @@ from parley.protocols.client_protocol import (
     ReplyBegan,
     ReplyCites,
     ReplyOver,
+    ReplyUsed,
     ReplyWords,
     Send,
     SessionEnded,
@@ -354,6 +357,64 @@ def test_a_client_that_reads_may_change_the_voice_at_any_time():
     talk.say("session.update", session={"output_modalities": ["text"]})
     talk.report(ReplyBegan("a"), ReplyAudio(b"\0\0", 20.0), ReplyOver("a"))
     assert talk.say("session.update", session=voiced("rms")) == [SessionUpdate(voice="rms")]
+
+
+SPENT = Usage(prompt_tokens=30, cached_tokens=10, cache_write_tokens=2, completion_tokens=7)
+SHOWN = {
+    "total_tokens": 49,
+    "input_tokens": 42,
+    "output_tokens": 7,
+    "input_token_details": {"cached_tokens": 10, "text_tokens": 42, "audio_tokens": 0},
+    "output_token_details": {"text_tokens": 7, "audio_tokens": 0},
+}
+
+
+def ended(talk: Talk) -> list[Any]:
+    """Return the usage of the responses that are over."""
+    done = [each["response"]["usage"] for each in talk.received if each["type"] == "response.done"]
+    assert all(
+        each["response"]["usage"] is None for each in talk.received if each["type"] == "response.created"
+    )
+    for each in filter(None, done):
+        assert RealtimeResponseUsage.model_validate(each).to_dict() == each
+    return done
+
+
+def test_a_response_ends_with_the_tokens_of_its_own_reply():
+    talk = Talk()
+    talk.report(
+        ReplyUsed("a", SPENT),
+        ReplyBegan("a"),
+        # That of the next one is known while this one is spoken.
+        ReplyUsed("b", SPENT + SPENT),
+        ReplyOver("a"),
+        ReplyBegan("b"),
+        ReplyOver("b", was_cut=True),
+        ReplyBegan("c"),
+        ReplyOver("c"),
+    )
+    first, second, unknown = ended(talk)
+    assert first == SHOWN and second["total_tokens"] == 98 and unknown is None
+
+
+def test_a_call_of_a_tool_and_a_text_outside_of_the_conversation_have_tokens_too():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}", SPENT), ToolCalled("call_2", "order", "{}"))
+    talk.say("response.create", response={"conversation": "none", "output_modalities": ["text"]})
+    [request] = [each for each in talk.done if isinstance(each, OutOfBandRequest)]
+    talk.report(OutOfBandAnswer(request.request_id, "Joy.", usage=SPENT))
+    assert ended(talk) == [SHOWN, None, SHOWN]
+
+
+def test_tokens_of_audio_are_shown_and_no_kinds_that_are_not_known():
+    talk = Talk()
+    heard = Usage(prompt_tokens=5, audio_prompt_tokens=20, audio_completion_tokens=50, completion_tokens=9)
+    talk.report(ReplyUsed("a", heard), ReplyBegan("a"), ReplyOver("a"))
+    talk.report(ReplyUsed("b", heard + Usage(cached_tokens=8)), ReplyBegan("b"), ReplyOver("b"))
+    plain, cached = ended(talk)
+    assert plain["input_token_details"] == {"cached_tokens": 0, "text_tokens": 5, "audio_tokens": 20}
+    assert plain["output_token_details"] == {"text_tokens": 9, "audio_tokens": 50}
+    assert cached["input_token_details"] == {"cached_tokens": 8} and cached["input_tokens"] == 33
 
 
 def test_an_update_of_which_one_part_is_wrong_changes_nothing():
