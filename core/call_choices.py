@@ -39,11 +39,13 @@ class VoiceNames:
         names: of the voices, the deployment's own first; that one alone where there is no choice.
         aliases: names of other providers' voices, each with the name of the voice that speaks for it.
         clones: the engine imitates a voice whose sound the client sends.
+        references: ids of the reference voices of the deployment that it imitates.
     """
 
     names: tuple[str, ...] = (OWN_VOICE,)
     aliases: Mapping[str, str] = field(default_factory=dict)
     clones: bool = False
+    references: tuple[str, ...] = ()
 
     def find(self, name: str) -> str | None:
         """Return the name of the voice that speaks for a name; None where there is none."""

@@ -9,6 +9,7 @@ task and hangs the peer up.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -215,7 +216,10 @@ async def converse_by_socket(
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
-    voices = engines.choices_of(arguments.mode).voice_names
+    voices, chooser = engines.choices_of(arguments.mode).voice_names, arguments.chooser
+    if chooser is not None and voices.clones:
+        references = await chooser.references_of(arguments.mode)
+        voices = replace(voices, references=tuple(voice.id for voice in references))
     arguments.protocol.permit(instructions=rules.may_instruct, voices=voices)
     peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     session = SocketCall(
@@ -246,7 +250,11 @@ async def converse_by_socket(
         async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
             facts = _facts_of(body)
             await run_socket_session(
-                engines, conversation, session, mode=arguments.mode, rules=rules, facts=facts
+                *(engines, conversation, session),
+                mode=arguments.mode,
+                rules=rules,
+                facts=facts,
+                imitated=None if chooser is None else chooser.imitated,
             )
             task = asyncio.current_task()
             # A cancelled pipeline ends without passing the cancellation on.

@@ -260,6 +260,7 @@ class SessionUpdate:
         answers: turns of the caller are answered without a request.
         patience: of the end of a turn, 0..1 (``hearing.endpoint.patience``); before the conversation begins.
         voice: name of the voice of the bot, from the next reply on; one of ``ClientProtocol.permit``.
+        reference_voice: id of the reference voice that an engine imitates; before the conversation begins.
         allow_recording: the caller's consent to a recording of the call, or its refusal.
         llm_ref_audio: reference voice for a speech model, float32, (samples,), 16 kHz.
         tts_ref_audio: the same for the part of the model that generates audio.
@@ -274,6 +275,7 @@ class SessionUpdate:
     answers: bool | None = None
     patience: float | None = None
     voice: str | None = None
+    reference_voice: str | None = None
     allow_recording: bool | None = None
     llm_ref_audio: np.ndarray | None = None
     tts_ref_audio: np.ndarray | None = None

@@ -84,6 +84,8 @@ class Unmute:
     def __init__(self) -> None:
         self._voice = OWN_VOICE
         self._voices = NO_VOICES
+        # Id of the reference voice that the engine imitates; empty for none.
+        self._reference = ""
         self._has_begun = False
         self._has_streamed = False
         # Messages of the bot's present reply and of the caller's last turn.
@@ -128,7 +130,8 @@ class Unmute:
         return [
             SessionUpdate(
                 instructions=instructions,
-                voice=None if session.get("voice") is None else self._voice,
+                voice=None if session.get("voice") is None or self._reference else self._voice,
+                reference_voice=self._reference or None,
                 allow_recording=session["allow_recording"],
             ),
             Begin(),
@@ -144,13 +147,19 @@ class Unmute:
         if session.get("voice") is None:
             return []
         name = text_of(session, "voice", most_chars=256)
-        found = self._voices.find(name)
-        self._voice = found or OWN_VOICE
+        if name == self._voice:
+            return []
+        is_reference = name in self._voices.references
+        if (self._has_begun or self._has_streamed) and (is_reference or self._reference):
+            # The engine is prepared with the voice that it imitates.
+            return [_warning("voice_set", f"A conversation keeps its voice, {self._voice!r} goes on.")]
+        found = name if is_reference else self._voices.find(name)
+        self._voice, self._reference = found or OWN_VOICE, name if is_reference else ""
         if found is not None:
             return []
-        known = ", ".join(self._voices.names)
+        known = ", ".join((*self._voices.names, *self._voices.references))
         text = f"There is no voice {name[:64]!r} here (known: {known}), {OWN_VOICE!r} speaks instead."
-        return [Send(_error("warning", "unknown_voice", text, "session.voice"))]
+        return [_warning("unknown_voice", text)]
 
     def _append(self, event: Message) -> list[Action]:
         data = decoded(event.get("audio"), param="audio", most_bytes=MOST_AUDIO_BYTES)
@@ -293,6 +302,11 @@ def _add(message: Message, text: str) -> None:
 
 def _event(type_: str, **fields: Any) -> Message:
     return {"type": type_, "event_id": f"event_{secrets.token_hex(10)}", **fields}
+
+
+def _warning(code: str, message: str) -> Send:
+    """Return a warning about the voice, which the front end logs."""
+    return Send(_error("warning", code, message, "session.voice"))
 
 
 def _error(kind: str, code: str, message: str, param: str | None = None) -> Message:

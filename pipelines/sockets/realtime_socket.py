@@ -10,11 +10,12 @@ Owns the client's session (its reader and its writer) and the calls of tools tha
 import asyncio
 import base64
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from loguru import logger
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
@@ -40,7 +41,14 @@ from parley.core.call_events import (
     VoiceChosen,
 )
 from parley.core.client_rules import ClientRules, prompt_of
-from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
+from parley.core.errors import (
+    AgentError,
+    CapacityError,
+    EngineError,
+    MediaError,
+    OversizedError,
+    PeerError,
+)
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
@@ -369,6 +377,7 @@ async def run_socket_session(
     mode: str,
     rules: ClientRules,
     facts: Mapping[str, Any] | None = None,
+    imitated: Callable[[str], Awaitable[np.ndarray]] | None = None,
 ) -> None:
     """Hold one call.
 
@@ -379,6 +388,7 @@ async def run_socket_session(
         mode: cascade or duplex.
         rules: rules of the client, the same by which the session checks its actions.
         facts: sent to the client at the beginning, where its protocol has a field for them.
+        imitated: returns the sound of a reference voice, or raises PeerError; None: there are none.
     """
     protocol = session.protocol
     # Units are passed on at their own rate, unchanged; other audio in packets.
@@ -440,7 +450,7 @@ async def run_socket_session(
         client=client,
         rules=rules,
         answers=answers,
-        choices=CallChoices(voice=session.requested.voice or ""),
+        choices=await _choices_of(session, imitated),
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
@@ -626,6 +636,20 @@ def permitted(action: Action, rules: ClientRules) -> Action:
 def _log_ignored(rules: ClientRules) -> None:
     if rules.note_ignored():
         logger.info("ignoring the instructions of a client without the grant for them; the call continues")
+
+
+async def _choices_of(
+    session: SocketCall, imitated: Callable[[str], Awaitable[np.ndarray]] | None
+) -> CallChoices:
+    """Return what a client has chosen before the conversation."""
+    voice, reference = session.requested.voice or "", session.requested.reference_voice
+    if reference and imitated is not None:
+        try:
+            return CallChoices(reference_voice=reference, reference_audio=await imitated(reference))
+        except PeerError as error:
+            # It was removed since; the engine's own voice speaks.
+            session.refuse(ProtocolError(str(error), code="invalid_value"))
+    return CallChoices(voice=voice)
 
 
 async def _until_configured(session: SocketCall) -> None:

@@ -87,6 +87,7 @@ class Settings:
         input_format: of the caller's audio.
         output_format: of the bot's audio.
         voice: of the bot.
+        reference: id of the reference voice that the engine imitates; empty for none.
         detection: rule for the end of the caller's turn; None: the client reports it.
         transcription: as the client gave it. Transcripts are sent whether it requests them or not.
         instructions: added to the deployment's prompt.
@@ -100,6 +101,7 @@ class Settings:
     input_format: Format = PCM
     output_format: Format = PCM
     voice: str = OWN_VOICE
+    reference: str = ""
     detection: Mapping[str, Any] | None = None
     transcription: Any = None
     instructions: str = ""
@@ -184,8 +186,8 @@ def updated(
         modality=_modality(session, old.modality, "session.output_modalities"),
         input_format=_format(heard.get("format"), old.input_format, param="session.audio.input.format"),
         output_format=_format(said.get("format"), old.output_format, param="session.audio.output.format"),
-        voice=_voice(said.get("voice"), old.voice, voices),
     )
+    new = _voiced(new, said.get("voice"), voices)
     if session.get("tool_choice") is not None:
         tool_choice, choice = _tool_choice(session, "session.tool_choice")
         new = replace(new, tool_choice=tool_choice, choice=choice)
@@ -468,22 +470,28 @@ def _format(given: object, old: Format, *, param: str) -> Format:
     return found
 
 
-def _voice(given: object, old: str, voices: VoiceNames) -> str:
-    """Return the voice that speaks for the one in an update."""
+def _voiced(settings: Settings, given: object, voices: VoiceNames) -> Settings:
+    """Return settings with the voice that speaks for the one in an update."""
     param = "session.audio.output.voice"
     name = given["id"] if isinstance(given, dict) and "id" in given else given
     if name is None:
-        return old
+        return settings
     if not isinstance(name, str) or not 0 < len(name) <= MOST_VOICE_CHARS:
         raise ProtocolError(f"{param}: expected the name of a voice", code="invalid_value", param=param)
-    if (found := voices.find(name)) is not None:
-        return found
-    if name in OPENAI_VOICES:
-        return OWN_VOICE
-    known = ", ".join(repr(each) for each in (*voices.names, *sorted(voices.aliases)))
-    raise ProtocolError(
-        f"Invalid value: {name[:64]!r}. Supported values are: {known}.", code="invalid_value", param=param
-    )
+    if name in voices.references:
+        return replace(settings, voice=OWN_VOICE, reference=name)
+    found = voices.find(name)
+    if found is None and name not in OPENAI_VOICES:
+        known = ", ".join(repr(each) for each in (*voices.names, *sorted(voices.aliases), *voices.references))
+        raise ProtocolError(
+            f"Invalid value: {name[:64]!r}. Supported values are: {known}.", code="invalid_value", param=param
+        )
+    return replace(settings, voice=found or OWN_VOICE, reference="")
+
+
+def shown_voice(settings: Settings) -> str | Message:
+    """Return the voice in force as an update writes it."""
+    return {"id": settings.reference} if settings.reference else settings.voice
 
 
 def _tools(

@@ -27,6 +27,7 @@ from parley.protocols.openai_realtime.shapes import (
     shown_choice,
     shown_format,
     shown_usage,
+    shown_voice,
 )
 
 MOST_ITEMS = 512
@@ -468,7 +469,7 @@ class RealtimeState:
                 "input": heard,
                 "output": {
                     "format": shown_format(settings.output_format),
-                    "voice": settings.voice,
+                    "voice": shown_voice(settings),
                     "speed": 1.0,
                 },
             },
@@ -486,7 +487,7 @@ class RealtimeState:
             "output": [dict(item.body) for item in response.items] if status != "in_progress" else [],
             "output_modalities": [request.modality],
             "audio": {
-                "output": {"format": shown_format(settings.output_format), "voice": settings.voice},
+                "output": {"format": shown_format(settings.output_format), "voice": shown_voice(settings)},
             },
             "max_output_tokens": request.most_tokens if request.is_out_of_band else "inf",
             "metadata": self._metadata_of(response, is_over=status != "in_progress"),

@@ -396,11 +396,12 @@ def create_app(
         access=access,
         apps=operations.apps,
         default_mode=default_mode,
+        chooser=chooser,
     )
     models = model_names(modes)
     if modes:
         app.include_router(sockets.router())
-        app.include_router(unmute_router(describe, lambda: chooser.voices_of(default_mode).names))
+        app.include_router(unmute_router(describe, chooser, default_mode))
         app.include_router(models_router(models))
         app.include_router(
             ChatSockets(

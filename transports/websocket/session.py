@@ -567,6 +567,7 @@ def _merged(old: SessionUpdate, new: SessionUpdate) -> SessionUpdate:
         answers=old.answers if new.answers is None else new.answers,
         patience=old.patience if new.patience is None else new.patience,
         voice=old.voice if new.voice is None else new.voice,
+        reference_voice=old.reference_voice if new.reference_voice is None else new.reference_voice,
         allow_recording=old.allow_recording if new.allow_recording is None else new.allow_recording,
         llm_ref_audio=old.llm_ref_audio if new.llm_ref_audio is None else new.llm_ref_audio,
         tts_ref_audio=old.tts_ref_audio if new.tts_ref_audio is None else new.tts_ref_audio,

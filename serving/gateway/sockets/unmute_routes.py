@@ -5,24 +5,24 @@ voices are those that a caller may choose. Voices are not cloned here, and a req
 that reason.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from parley.core.call_choices import OWN_VOICE
+from parley.serving.gateway.call_choices import CallChooser
 
 NOT_CLONED = "voices are not cloned here: choose one of GET /v1/voices"
 
 
-def unmute_router(
-    describe: Callable[[], Mapping[str, object]], voices: Callable[[], Sequence[str]]
-) -> APIRouter:
+def unmute_router(describe: Callable[[], Mapping[str, object]], chooser: CallChooser, mode: str) -> APIRouter:
     """Return the routes.
 
     Args:
         describe: returns the names of the engines, as in ``/status``.
-        voices: returns the names of the voices that a caller may choose, the deployment's own first.
+        chooser: has the voices that a caller may choose.
+        mode: of the calls of such clients.
     """
     router = APIRouter()
 
@@ -37,7 +37,9 @@ def unmute_router(
     async def listed() -> list[dict[str, object]]:
         """Return the voices that a caller may choose, for Unmute's front end."""
         engine = str(describe().get("tts", OWN_VOICE))
-        return [_sample(name, engine if name == OWN_VOICE else name) for name in voices()]
+        named = [(name, name) for name in chooser.voices_of(mode).names]
+        named += [(voice.id, voice.name) for voice in await chooser.references_of(mode)]
+        return [_sample(name, shown, engine if name == OWN_VOICE else shown) for name, shown in named]
 
     @router.post("/v1/voices")
     async def clone() -> JSONResponse:
@@ -53,7 +55,7 @@ def unmute_router(
     return router
 
 
-def _sample(name: str, comment: str) -> dict[str, object]:
-    """Return a voice as the front end lists it; its choice comes back as the ``path_on_server``."""
-    source = {"source_type": "file", "path_on_server": name, "description": comment}
+def _sample(path: str, name: str, comment: str) -> dict[str, object]:
+    """Return a voice as the front end lists it; its choice comes back as the path."""
+    source = {"source_type": "file", "path_on_server": path, "description": comment}
     return {"name": name, "comment": comment, "good": True, "instructions": None, "source": source}

@@ -34,21 +34,21 @@ def begun(reply_id: str, *words: str) -> list[CallEvent]:
 
 
 class Replies:
-    """Call whose events are published, and what its client is told."""
+    """Call whose events are published, and what is reported to its client."""
 
     def __init__(self) -> None:
         self.events = CallEvents()
-        self.told: list[Happening] = []
-        self.usage = ReplyUsage(self.events, self.told.append)
+        self.reported: list[Happening] = []
+        self.usage = ReplyUsage(self.events, self.reported.append)
 
     def publish(self, *events: CallEvent) -> list[tuple[str, int]]:
         """Publish events; return the replies that were reported, with their tokens."""
-        self.told.clear()
+        self.reported.clear()
         for event in events:
             self.events.publish(event)
-        assert all(isinstance(each, ReplyUsed) for each in self.told)
+        assert all(isinstance(each, ReplyUsed) for each in self.reported)
         return [
-            (each.reply_id, each.usage.prompt_tokens) for each in self.told if isinstance(each, ReplyUsed)
+            (each.reply_id, each.usage.prompt_tokens) for each in self.reported if isinstance(each, ReplyUsed)
         ]
 
 

@@ -107,3 +107,17 @@ def test_an_update_without_a_voice_leaves_it():
     updated(protocol, voice="rms")
     update, [shown] = updated(protocol)
     assert update.voice is None and shown["session"]["voice"] == "rms"
+
+
+def test_a_reference_voice_is_chosen_before_the_conversation_and_kept():
+    protocol = Unmute()
+    protocol.permit(instructions=True, voices=VoiceNames(clones=True, references=("anna", "ben")))
+    update, [shown] = updated(protocol, voice="anna")
+    assert (update.voice, update.reference_voice) == (None, "anna")
+    assert shown["session"]["voice"] == "anna"
+    # The front end repeats its settings.
+    assert len(updated(protocol, voice="anna")[1]) == 1
+    for voice in ("ben", "parley"):
+        update, [warning, shown] = updated(protocol, voice=voice)
+        assert update.reference_voice == shown["session"]["voice"] == "anna"
+        assert warning["error"]["code"] == "voice_set"

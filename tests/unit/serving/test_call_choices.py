@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
 from parley.audio.wav import encode_wav
 from parley.core.call_choices import CLONING, PROMPT_FIELDS, ChoiceField, ChoiceOffer
@@ -20,6 +21,7 @@ from parley.serving.gateway.app import create_app
 from parley.serving.gateway.call_choices import CallChooser, CallOffers
 from parley.serving.gateway.reference_voices.voices import Voices
 from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import asking
 from tests.unit.serving.test_presets import write
@@ -77,6 +79,20 @@ async def test_an_engine_that_imitates_gets_the_voice_of_the_preset_or_the_chose
     chosen = await chooser.choose(body, ANONYMOUS)
     assert chosen.reference_audio is not None and chosen.reference_audio.max() < 0.2
     assert chosen.preset_text == "You are a bank."
+
+
+async def test_reference_voices_are_offered_where_the_engine_imitates(chooser: CallChooser, voices: Voices):
+    [anna] = voices.all()
+    assert await chooser.references_of("duplex") == [anna] and await chooser.references_of("cascade") == []
+    assert (await chooser.imitated(anna.id)).max() > 0
+    with pytest.raises(PeerError, match="there is no voice 'ben'"):
+        await chooser.imitated("ben")
+    app = FastAPI()
+    app.include_router(unmute_router(lambda: {"tts": "hibari"}, chooser, "duplex"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        own, listed = (await client.get("/v1/voices")).json()
+    assert (own["name"], own["comment"]) == ("parley", "hibari")
+    assert (listed["name"], listed["source"]["path_on_server"]) == (anna.name, anna.id)
 
 
 @pytest.mark.parametrize(
