@@ -7,7 +7,7 @@ that holds them.
 """
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -222,6 +222,8 @@ class Thinking(StrictModel):
 
 
 VoiceName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,31}$")]
+# Of another provider: some have capitals, dots and slashes.
+ForeignVoiceName = Annotated[str, Field(min_length=1, max_length=100)]
 
 
 def _fallback_voices(tts: Choice | None) -> tuple[Choice, ...]:
@@ -249,6 +251,13 @@ class Speaking(StrictModel):
         "(docs/reference/serving.md#choices-of-a-caller); embedded engines, where ``tts`` is one. Each is "
         "loaded at startup, and ``tts`` speaks what it cannot",
     )
+    voice_aliases: dict[ForeignVoiceName, VoiceName] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="voice names of other providers that clients send, such as OpenAI's ``marin``, each with "
+        "the name in ``voices`` that speaks for it (docs/reference/sockets.md#voices). A client's name that "
+        "is in ``voices`` itself needs none",
+    )
     phrases: tuple[str, ...] = Field(
         (),
         max_length=200,
@@ -267,6 +276,15 @@ class Speaking(StrictModel):
         if OWN_VOICE in voices:
             raise ValueError(f"{OWN_VOICE!r} is the name of the voice of tts")
         return voices
+
+    @model_validator(mode="after")
+    def _aliases_of_voices(self) -> Self:
+        if taken := sorted(self.voice_aliases.keys() & {OWN_VOICE, *self.voices}):
+            raise ValueError(f"voice_aliases: {taken[0]!r} is the name of a voice of this deployment")
+        for alias, name in self.voice_aliases.items():
+            if name != OWN_VOICE and name not in self.voices:
+                raise ValueError(f"voice_aliases: {alias!r} names {name!r}, which is not in voices")
+        return self
 
     @field_validator("fallback", mode="before")
     @classmethod

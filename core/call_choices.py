@@ -4,6 +4,7 @@ The gateway checks them against the offer of the call's mode (``serving.gateway.
 they name. The call carries the result, and its prompt and its voice are made of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -31,6 +32,35 @@ CLONING = PROMPT_FIELDS | {ChoiceField.REFERENCE_VOICE}
 
 
 @dataclass(frozen=True, slots=True)
+class VoiceNames:
+    """Names by which the client of one call may choose a voice.
+
+    Attributes:
+        names: of the voices, the deployment's own first; that one alone where there is no choice.
+        aliases: names of other providers' voices, each with the name of the voice that speaks for it.
+        clones: the engine imitates a voice whose sound the client sends.
+        references: ids of the reference voices of the deployment that it imitates.
+    """
+
+    names: tuple[str, ...] = (OWN_VOICE,)
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    clones: bool = False
+    references: tuple[str, ...] = ()
+
+    def find(self, name: str) -> str | None:
+        """Return the name of the voice that speaks for a name; None where there is none."""
+        if name in self.names:
+            return name
+        # A call of another mode may have fewer voices than the deployment.
+        spoken = self.aliases.get(name)
+        return spoken if spoken in self.names else None
+
+
+# Where a client has no choice.
+NO_VOICES = VoiceNames()
+
+
+@dataclass(frozen=True, slots=True)
 class ChoiceOffer:
     """Offer of one mode of a call.
 
@@ -38,11 +68,19 @@ class ChoiceOffer:
         engine: name of the engine that would have to follow a choice, for refusals.
         fields: that have an effect.
         voices: names of the voices, the deployment's own first; empty where ``VOICE`` has no effect.
+        aliases: further names of them (``VoiceNames.aliases``).
     """
 
     engine: str
     fields: frozenset[ChoiceField] = frozenset()
     voices: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def voice_names(self) -> VoiceNames:
+        """Names by which a client chooses a voice; the deployment's own where there is no choice."""
+        clones = ChoiceField.REFERENCE_VOICE in self.fields
+        return VoiceNames(self.voices or (OWN_VOICE,), self.aliases, clones)
 
 
 @dataclass(frozen=True, slots=True)

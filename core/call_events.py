@@ -427,6 +427,17 @@ class TierChanged(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class VoiceChosen(CallEvent):
+    """The client of the call has chosen another voice, which speaks from the next reply on.
+
+    Attributes:
+        voice: its name in ``speaking.voices``, or that of the deployment's own voice.
+    """
+
+    voice: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextGiven(CallEvent):
     """A text that no model wrote is to be said to the caller.
 
@@ -803,11 +814,13 @@ class EngineUsed(CallEvent):
         stage: its stage.
         model: name of its model; empty where it reports none.
         usage: amounts since its last report.
+        is_out_of_band: for a text that a client requests outside of the conversation.
     """
 
     stage: Stage
     model: str
     usage: Usage
+    is_out_of_band: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -951,6 +964,17 @@ class RecordingAnnounced(CallEvent):
     """
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingConsentChanged(CallEvent):
+    """The caller agrees to a recording of the call, or refuses it.
+
+    Attributes:
+        is_given: true when they agree.
+    """
+
+    is_given: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class SocketClient:
         hums: the client receives backchannels, which the bot speaks during the caller's turn.
         run_tool: has the client run one of its tools; None where it has none.
         mcp_tools: returns the tools of the client's MCP servers, with names other than the given ones.
+        asks_consent: the client asks its caller whether the call may be recorded: not before they agree.
     """
 
     greets: bool = True
@@ -64,6 +65,7 @@ class SocketClient:
     hums: bool = True
     run_tool: Callable[[str, str, str, float], Awaitable[str]] | None = None
     mcp_tools: Callable[[Collection[str]], Sequence[Tool]] = lambda _taken: ()
+    asks_consent: bool = False
 
 
 def client_prompt(update: SessionUpdate, system_prompt: str) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from loguru import logger
 
-from parley.core.call_events import RecordingAnnounced
+from parley.core.call_events import RecordingAnnounced, RecordingConsentChanged
 from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.privacy import PrivacySettings
 from parley.pipelines.announcements import when_heard
@@ -108,8 +108,12 @@ class CallRecordings:
         """Return the phrase that is spoken at the beginning of a call; empty for none.
 
         A caller who has heard it to its end over a stream that was lost does not hear it again. One who has
-        not hears it again as a whole.
+        not hears it again as a whole. One who does not agree to a recording does not hear it: there is none.
         """
+        return self._unheard(call) if _agrees(call) else ""
+
+    def _unheard(self, call: Call) -> str:
+        """Return the phrase without which a call is not recorded, where its caller has not heard it yet."""
         phrase = self._settings.announcement if self._settings.enabled else ""
         return "" if phrase in call.earlier.announced else phrase
 
@@ -125,10 +129,7 @@ class CallRecordings:
         if recorder is None:
             yield
             return
-        if phrase := self.announcement_of(call):
-            when_heard(call.events, phrase, partial(_begin_announced, call, phrase, recorder))
-        else:
-            _start(call, recorder)
+        _Beginning(call, recorder, self._unheard(call))
         running = asyncio.create_task(recorder.run(), name="call.recording")
         try:
             yield
@@ -141,7 +142,8 @@ class CallRecordings:
                 self._removed.add(call.conversation.session_id)
             await recorder.close()
             if not recorder.is_started:
-                logger.info("a call was not recorded: its caller has not heard recording.announcement")
+                lacks = "heard recording.announcement" if _agrees(call) else "agreed to a recording"
+                logger.info(f"a call was not recorded: its caller has not {lacks}")
             if is_deleted:
                 self._remove_later(call.conversation.session_id)
 
@@ -219,14 +221,47 @@ def check_recording(settings: RecordingSettings) -> None:
         RecordingKeys.from_environment()
 
 
-def _start(call: Call, recorder: CallRecorder) -> None:
-    call.live.follow_media(recorder)
-    recorder.start()
+def _agrees(call: Call) -> bool:
+    """Return whether a caller agrees to a recording, where their client asks them."""
+    given = call.client.requested().allow_recording
+    return not call.client.asks_consent if given is None else given
 
 
-def _begin_announced(call: Call, phrase: str, recorder: CallRecorder) -> None:
-    call.events.publish(RecordingAnnounced(call.events.now_ms(), phrase))
-    _start(call, recorder)
+class _Beginning:
+    """Beginning of the recording of one call, and its end where the caller refuses it.
+
+    A call is recorded once its caller has heard the announcement, and agrees where their client asks. A
+    recording that is refused later is removed, and the call has no other.
+
+    Args:
+        call: the call.
+        recorder: its recorder.
+        phrase: announcement that the caller has not heard yet; empty for none.
+    """
+
+    def __init__(self, call: Call, recorder: CallRecorder, phrase: str) -> None:
+        self._call, self._recorder, self._phrase = call, recorder, phrase
+        call.events.subscribe(RecordingConsentChanged, self._on_consent)
+        if phrase:
+            when_heard(call.events, phrase, self._on_heard)
+        self._begin()
+
+    def _on_heard(self) -> None:
+        phrase, self._phrase = self._phrase, ""
+        self._call.events.publish(RecordingAnnounced(self._call.events.now_ms(), phrase))
+        self._begin()
+
+    def _on_consent(self, event: RecordingConsentChanged) -> None:
+        if event.is_given:
+            self._begin()
+        else:
+            self._recorder.discard()
+
+    def _begin(self) -> None:
+        if self._phrase or self._recorder.is_started or not _agrees(self._call):
+            return
+        self._call.live.follow_media(self._recorder)
+        self._recorder.start()
 
 
 def _remove(removed: RemovedSessions, session_id: str) -> None:

@@ -9,6 +9,7 @@ task and hangs the peer up.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -170,7 +171,7 @@ async def run_session(
 
 def _choices_of(arguments: RunnerArguments) -> CallChoices:
     """Return the choices of a caller, which the gateway has checked; a foreign runner has none."""
-    return arguments.choices if isinstance(arguments, BrowserArguments) else CallChoices()
+    return arguments.choices if isinstance(arguments, BrowserArguments | EvalArguments) else CallChoices()
 
 
 async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[str, EarlierStreams]:
@@ -218,7 +219,11 @@ async def converse_by_socket(
 ) -> None:
     """Hold one conversation with a client that speaks a protocol of its own."""
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
-    arguments.protocol.permit(instructions=rules.may_instruct)
+    voices, chooser = engines.choices_of(arguments.mode).voice_names, arguments.chooser
+    if chooser is not None and voices.clones:
+        references = await chooser.references_of(arguments.mode)
+        voices = replace(voices, references=tuple(voice.id for voice in references))
+    arguments.protocol.permit(instructions=rules.may_instruct, voices=voices)
     peer, connection = _peer_of(arguments)
     session = SocketCall(
         peer,
@@ -248,13 +253,12 @@ async def converse_by_socket(
         async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
             facts = _facts_of(body)
             await run_socket_session(
-                engines,
-                conversation,
-                session,
+                *(engines, conversation, session),
                 mode=arguments.mode,
                 rules=rules,
                 facts=facts,
                 connection=connection,
+                imitated=None if chooser is None else chooser.imitated,
             )
             task = asyncio.current_task()
             # A cancelled pipeline ends without passing the cancellation on.

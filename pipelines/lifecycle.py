@@ -211,7 +211,11 @@ async def _run_call(
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
         await runner.cancel(reason="the caller has disconnected")
 
-    names = EngineNames(call.events, *(engines.names(by, voice=call.choices.voice) for by in (mode, CASCADE)))
+    names = EngineNames(
+        call.events,
+        *(engines.names(by, voice=call.choices.voice) for by in (mode, CASCADE)),
+        engine_of=engines.voice_engine,
+    )
     records = _records(call, engines.deployment.bot, names)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)

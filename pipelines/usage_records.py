@@ -83,6 +83,7 @@ class UsageRecords:
             self._voice = key
         elif event.stage is Stage.LLM:
             self._model = key
+        if event.stage is Stage.LLM and not event.is_out_of_band:
             # The report of a guess comes before its response, which is held until the turn is over.
             self._unreported = max(-1, self._unreported - 1)
             self._overdue = min(self._overdue, max(0, self._unreported))

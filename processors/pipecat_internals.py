@@ -13,7 +13,8 @@ The module imports no service: the deployment decides which of them a process ne
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pipecat.audio.vad.vad_analyzer import VADState
@@ -140,6 +141,27 @@ async def push_llm_text(service: "LLMService[Any]", text: str) -> None:
 def sdk_client(service: Any) -> Any:
     """Return the client of a vendor's SDK that a service has made, which the service never closes."""
     return service._client
+
+
+@contextmanager
+def seeing_answers(resource: Any, see: Callable[[Mapping[str, Any], object], None]) -> Iterator[None]:
+    """Show each request of an SDK's resource with its answer, of which Pipecat keeps the text, in the block.
+
+    ``resource`` belongs to the client of one service; a client of the call itself streams.
+    """
+    create = resource.create
+
+    async def seen(**fields: Any) -> Any:
+        answer = await create(**fields)
+        see(fields, answer)
+        return answer
+
+    resource.create = seen
+    try:
+        yield
+    finally:
+        # The method of its class again.
+        del resource.create
 
 
 # The caller's words.

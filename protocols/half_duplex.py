@@ -22,6 +22,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.protocols.client_protocol import (
     SHUTDOWN,
@@ -376,7 +377,7 @@ class HalfDuplex:
             messages.append({"type": "error", "error": message or f"the conversation is over: {reason}"})
         return messages
 
-    def permit(self, *, instructions: bool) -> None:
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
         """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
         self._takes_instructions = instructions
 

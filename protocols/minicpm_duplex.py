@@ -31,6 +31,7 @@ from typing import Any
 
 import numpy as np
 
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
@@ -74,6 +75,8 @@ MOST_CHUNK_MS, MOST_VOICE_S = 5_000, 60
 MOST_PICTURES, MOST_PICTURE_BYTES = 4, 2_000_000
 MOST_PROMPT_CHARS = 32_768
 MOST_SLICES = 9
+# Why a reference voice has no effect.
+NOT_CLONED = "the bot speaks with the deployment's voice"
 # Reasons after which a client may try again later.
 NO_ROOM = (
     "queue_full",
@@ -303,6 +306,9 @@ class MiniCpmDuplex:
         self._is_queued = self._was_placed = self._was_ready = False
         self._chunks = 0
         self._player = ClientPlayer()
+        # Fields of ``prepare`` without effect, with the reason; True where the engine imitates a voice.
+        self._unused: list[str] = []
+        self._clones = True
 
     # Messages of the client.
 
@@ -326,6 +332,9 @@ class MiniCpmDuplex:
                 "the conversation has been prepared already", code="invalid_state", param="type"
             )
         update = update_of(message)
+        if not self._clones:
+            given = {"ref_audio_base64": update.llm_ref_audio, "tts_ref_audio_base64": update.tts_ref_audio}
+            self._unused = [f"{name}: {NOT_CLONED}" for name, voice in given.items() if voice is not None]
         self._is_prepared = True
         return [update, Begin()]
 
@@ -408,8 +417,9 @@ class MiniCpmDuplex:
             case _:
                 return []
 
-    def permit(self, *, instructions: bool) -> None:
-        """Ignored: no message to this client repeats its instructions."""
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
+        """Set whether a reference voice is imitated; no message repeats instructions."""
+        self._clones = voices.clones
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
@@ -448,6 +458,8 @@ class MiniCpmDuplex:
         }
         if self._next_token is not None:
             prepared["next_token"] = self._next_token
+        if self._unused:
+            prepared["unused"] = self._unused
         return [*self._queue(QueueUpdate(0)), *([prepared] if is_first else [])]
 
     def _unit(self, unit: UnitOver) -> list[Message]:

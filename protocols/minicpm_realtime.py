@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
@@ -179,7 +180,7 @@ class MiniCpmRealtime:
             case _:
                 return []
 
-    def permit(self, *, instructions: bool) -> None:
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
         """Ignored: no message to this client repeats its instructions."""
 
     def goodbye(self, reason: str) -> tuple[int, str]:

@@ -10,13 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.core.errors import AgentError
 from parley.core.media import WordTime
 from parley.core.speech_formats import SPEECH_FORMATS, SpeechFormat
 
 # Of OpenAI's speech API.
 MOST_SPEECH_CHARS = 4_096
-VOICE = "parley"
 INVALID = "invalid_request_error"
 # A pause or a length after which a caption ends.
 CAPTION_PAUSE_MS, CAPTION_MS = 600, 6_000
@@ -103,7 +103,7 @@ class SpeechRequest(GivenModel):
         """Name of the voice."""
         return self.voice if isinstance(self.voice, str) else self.voice.id
 
-    def checked_format(self, voices: Sequence[str] = (VOICE,)) -> SpeechFormat:
+    def checked_format(self, voices: VoiceNames = NO_VOICES) -> SpeechFormat:
         """Return the format of the file, after the checks that no schema makes.
 
         Args:
@@ -112,8 +112,8 @@ class SpeechRequest(GivenModel):
         Raises:
             OpenAiHttpError: an unknown voice or format, or a speed that the voice does not have.
         """
-        if self.voice_name not in voices:
-            raise _invalid("voice", self.voice_name, voices)
+        if voices.find(self.voice_name) is None:
+            raise _invalid("voice", self.voice_name, (*voices.names, *sorted(voices.aliases)))
         if (self.stream_format or "audio") != "audio":
             raise _invalid("stream_format", str(self.stream_format), ["audio"])
         if self.speed != 1.0:

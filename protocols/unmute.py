@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from parley.core.call_choices import NO_VOICES, OWN_VOICE, VoiceNames
 from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
@@ -46,7 +47,6 @@ from parley.protocols.client_protocol import (
     written,
 )
 
-VOICE = "parley"
 OPUS = Format(Codec.OGG_OPUS, 24_000)
 # A second of Opus is some 4 kB.
 MOST_AUDIO_BYTES = 65_536
@@ -78,9 +78,14 @@ class Unmute:
     prompts = True
     announces = False
     lead_ms = 0
+    # Its front end asks the caller, and each session.update has the answer.
+    asks_consent = True
 
     def __init__(self) -> None:
-        self._voice = VOICE
+        self._voice = OWN_VOICE
+        self._voices = NO_VOICES
+        # Id of the reference voice that the engine imitates; empty for none.
+        self._reference = ""
         self._has_begun = False
         self._has_streamed = False
         # Messages of the bot's present reply and of the caller's last turn.
@@ -115,17 +120,46 @@ class Unmute:
             param = "session.allow_recording"
             raise ProtocolError(f"{param}: expected true or false", code="missing_field", param=param)
         instructions = _instructions(session.get("instructions"))
-        if session.get("voice") is not None:
-            self._voice = text_of(session, "voice", most_chars=256)
+        warnings = self._choose_voice(session)
         self._has_begun = True
-        updated = {name: session.get(name) for name in ("instructions", "voice", "allow_recording")}
-        if not self._takes_instructions:
-            updated["instructions"] = None
+        updated = {
+            "instructions": session.get("instructions") if self._takes_instructions else None,
+            "voice": self._voice,
+            "allow_recording": session["allow_recording"],
+        }
         return [
-            SessionUpdate(instructions=instructions),
+            SessionUpdate(
+                instructions=instructions,
+                voice=None if session.get("voice") is None or self._reference else self._voice,
+                reference_voice=self._reference or None,
+                allow_recording=session["allow_recording"],
+            ),
             Begin(),
+            *warnings,
             Send(_event("session.updated", session=updated)),
         ]
+
+    def _choose_voice(self, session: Message) -> list[Action]:
+        """Take the voice of an update; return the warning about an unknown one, in place of which it speaks.
+
+        The front end sends a voice of its own server until it has read the list of this one.
+        """
+        if session.get("voice") is None:
+            return []
+        name = text_of(session, "voice", most_chars=256)
+        if name == self._voice:
+            return []
+        is_reference = name in self._voices.references
+        if (self._has_begun or self._has_streamed) and (is_reference or self._reference):
+            # The engine is prepared with the voice that it imitates.
+            return [_warning("voice_set", f"A conversation keeps its voice, {self._voice!r} goes on.")]
+        found = name if is_reference else self._voices.find(name)
+        self._voice, self._reference = found or OWN_VOICE, name if is_reference else ""
+        if found is not None:
+            return []
+        known = ", ".join((*self._voices.names, *self._voices.references))
+        text = f"There is no voice {name[:64]!r} here (known: {known}), {OWN_VOICE!r} speaks instead."
+        return [_warning("unknown_voice", text)]
 
     def _append(self, event: Message) -> list[Action]:
         data = decoded(event.get("audio"), param="audio", most_bytes=MOST_AUDIO_BYTES)
@@ -171,9 +205,9 @@ class Unmute:
             case _:
                 return []
 
-    def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
-        self._takes_instructions = instructions
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
+        """Set whether the client's instructions are followed, and its voices (``ClientProtocol.permit``)."""
+        self._takes_instructions, self._voices = instructions, voices
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""
@@ -268,6 +302,11 @@ def _add(message: Message, text: str) -> None:
 
 def _event(type_: str, **fields: Any) -> Message:
     return {"type": type_, "event_id": f"event_{secrets.token_hex(10)}", **fields}
+
+
+def _warning(code: str, message: str) -> Send:
+    """Return a warning about the voice, which the front end logs."""
+    return Send(_error("warning", code, message, "session.voice"))
 
 
 def _error(kind: str, code: str, message: str, param: str | None = None) -> Message:

@@ -99,7 +99,7 @@ from parley.recording.folder import (
 )
 from parley.recording.held_segments import HeldSegments, RecordedRedaction
 from parley.recording.merge import check_space, merge_call, unmerged_calls
-from parley.recording.retention import RemovedSessions, only_one
+from parley.recording.retention import RemovedSessions, discard_call, only_one
 from parley.recording.settings import RecordingSettings
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
@@ -302,7 +302,7 @@ class CallRecorder:
         self._unplayed_ms = 0
         self._degraded_us: int | None = None
         self._renewed_us = 0
-        self._is_over = self.is_started = False
+        self._is_over = self.is_started = self._is_discarded = False
         for kind in IN_TIMELINE:
             events.subscribe(kind, self._on_event)
         if self._held is not None:
@@ -366,7 +366,7 @@ class CallRecorder:
         """Close the segments of a silent side and renew the timeline, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_S)
-            if not self.is_started:
+            if not self.is_started or self._is_over:
                 continue
             now_us = self._now_us()
             for side in (self._caller, self._bot):
@@ -401,6 +401,15 @@ class CallRecorder:
         lost_ms = self.lost_ms
         self._events.publish(RecordingEnded(self._events.now_ms(), self.duration_ms, lost_ms))
 
+    def discard(self) -> None:
+        """End without a recording: the caller refuses one. Its files are removed after those that wait."""
+        if self._is_over or not self.is_started:
+            return
+        self._is_over = self._is_discarded = True
+        if not self._disk.put(partial(discard_call, self.path), is_last=True):
+            logger.warning(f"a recording that its caller refuses is left, remove {self.path}")
+        self._events.publish(RecordingEnded(self._events.now_ms(), 0, 0))
+
     @property
     def duration_ms(self) -> int:
         """Length of the recording so far."""
@@ -430,6 +439,8 @@ class CallRecorder:
 
         The last one has a place also when too many wait.
         """
+        if self._is_discarded:
+            return True
         guarded = partial(self._removed.guard, self._call.session_id, job)
         if self._waiting >= MOST_WAITING and not is_last:
             return False

@@ -460,6 +460,17 @@ def remove_call(path: Path) -> None:
     _remove_tree(renamed)
 
 
+def discard_call(path: Path) -> None:
+    """Remove the folder of one call whose caller refuses a recording; log what is left."""
+    try:
+        remove_call(path)
+    except FileNotFoundError:
+        # Nothing was written.
+        return
+    except OSError as error:
+        logger.warning(f"a recording that its caller refuses is left, remove {path}: {error}")
+
+
 def _remove_tree(path: Path) -> None:
     """Remove a folder; another one that removes it at the same time is no failure."""
     shutil.rmtree(path, onerror=_unless_gone)

@@ -1,8 +1,8 @@
 """Names of the engines that serve a call, stage by stage, as they change when one fails over to another."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-from parley.core.call_events import EngineFailedOver
+from parley.core.call_events import EngineFailedOver, VoiceChosen
 from parley.core.usage import Stage
 from parley.runtime.event_stream import CallEvents
 
@@ -19,13 +19,21 @@ class EngineNames(Mapping[Stage, str]):
         events: events of the call.
         names: at its beginning.
         cascade: names of the engines that take over from a realtime service.
+        engine_of: returns the name of the engine of a voice that the client chooses; None: it chooses none.
     """
 
     def __init__(
-        self, events: CallEvents, names: Mapping[Stage, str], cascade: Mapping[Stage, str] | None = None
+        self,
+        events: CallEvents,
+        names: Mapping[Stage, str],
+        cascade: Mapping[Stage, str] | None = None,
+        *,
+        engine_of: Callable[[str], str] | None = None,
     ) -> None:
         self._names, self._cascade = dict(names), dict(cascade or {})
+        self._engine_of = engine_of
         events.subscribe(EngineFailedOver, self._on_failed_over)
+        events.subscribe(VoiceChosen, self._on_voice_chosen)
 
     def __getitem__(self, stage: Stage) -> str:
         return self._names[stage]
@@ -35,6 +43,10 @@ class EngineNames(Mapping[Stage, str]):
 
     def __len__(self) -> int:
         return len(self._names)
+
+    def _on_voice_chosen(self, event: VoiceChosen) -> None:
+        if self._engine_of is not None:
+            self._names[Stage.TTS] = self._engine_of(event.voice)
 
     def _on_failed_over(self, event: EngineFailedOver) -> None:
         if event.stage in STAGE_OF_SECTION:

@@ -19,7 +19,7 @@ from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.configs.deployment import Deployment
 from parley.core.call_choices import OWN_VOICE, PROMPT_FIELDS, ChoiceField, ChoiceOffer
-from parley.core.call_events import UtteranceRead
+from parley.core.call_events import UtteranceRead, VoiceChosen
 from parley.core.errors import AgentError
 from parley.core.usage import Stage
 from parley.models.front_end import FrontEndEngines
@@ -377,14 +377,18 @@ class Engines:
             return False
         return self.realtime is not None or not all(isinstance(host, TwoTierHost) for host in self.omni)
 
+    def voice_engine(self, voice: str) -> str:
+        """Return the name of the engine of a voice; ``voice``: as for ``build_tts``."""
+        speaking = self.deployment.speaking
+        return speaking.voices.get(voice, speaking.tts).name
+
     def names(self, mode: str, *, voice: str = "") -> dict[Stage, str]:
         """Return the name of the engine of each stage in a call of this mode (``modes``).
 
         ``voice``: as for ``build_tts``.
         """
         chosen = self.deployment
-        spoken = chosen.speaking.voices.get(voice, chosen.speaking.tts)
-        stt, llm, tts = chosen.hearing.stt.name, chosen.thinking.llm.name, spoken.name
+        stt, llm, tts = chosen.hearing.stt.name, chosen.thinking.llm.name, self.voice_engine(voice)
         if mode == REALTIME:
             # The deployment's voice says its own phrases.
             stt = llm = chosen.duplex.engine.name
@@ -593,14 +597,16 @@ class Engines:
             voice: name of the voice that its caller has chosen; empty for the deployment's own.
         """
         tts = self._loaded.tts
-        if (chosen := self._loaded.chosen_voices.get(voice)) is not None:
-            return EngineTtsService(chosen.engine, executor=self.executors.speech)
         if isinstance(tts, ServiceVoices):
             shared = self._loaded.answering.shared
             return tts.build(shared, self.executors.speech, events or CallEvents())
         if isinstance(tts, ServiceRow):
             return await asyncio.to_thread(tts.build, self._loaded.answering.shared)
-        return EngineTtsService(tts, executor=self.executors.speech)
+        service = EngineTtsService(self.voice_named(voice) or tts, executor=self.executors.speech)
+        if events is not None:
+            # Also back to the deployment's own.
+            events.subscribe(VoiceChosen, lambda event: service.choose(self.voice_named(event.voice) or tts))
+        return service
 
     def kept_speech(self, phrase: str, *, voice: str = "") -> bytes | None:
         """Return the audio of a phrase of the bot, 16-bit mono at ``output_rate_hz``; None unless cached.
@@ -626,7 +632,10 @@ class Engines:
         written = PROMPT_FIELDS if self.answering.takes_instructions else frozenset()
         chosen = self.deployment
         by_turns = ChoiceOffer(
-            f"{chosen.thinking.llm.name} with {chosen.speaking.tts.name}", spoken | written, voices
+            f"{chosen.thinking.llm.name} with {chosen.speaking.tts.name}",
+            spoken | written,
+            voices,
+            chosen.speaking.voice_aliases,
         )
         if mode != DUPLEX:
             return by_turns

@@ -52,6 +52,7 @@ from parley.pipelines.engines.document_search import (
 from parley.pipelines.engines.picture_reader import PictureReader
 from parley.pipelines.engines.tool_plan import create_tool, open_tools, plan_tools
 from parley.processors.dialogue.agent_redaction import AgentRedaction
+from parley.processors.dialogue.counted_answers import AnswerCount, CountedText
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
@@ -500,7 +501,13 @@ class LlmRuntime:
     async def infer(
         self, instruction: str, messages: Sequence[Mapping[str, Any]], *, most_tokens: int | None = None
     ) -> str:
-        """Return the model's whole answer, outside of any conversation.
+        """Return the model's whole answer, outside of any conversation. See ``infer_counted``."""
+        return (await self.infer_counted(instruction, messages, most_tokens=most_tokens)).text
+
+    async def infer_counted(
+        self, instruction: str, messages: Sequence[Mapping[str, Any]], *, most_tokens: int | None = None
+    ) -> CountedText:
+        """Return the model's whole answer and its tokens, where the model reports them.
 
         Args:
             instruction: the prompt.
@@ -531,7 +538,8 @@ class LlmRuntime:
                 await service.cleanup()
         if not answer:
             raise EngineError("the language model's answer is empty", engine=self._name)
-        return answer
+        counted: AnswerCount | None = getattr(service, "counted", None)
+        return CountedText(answer) if counted is None else CountedText(answer, counted.model, counted.usage)
 
     async def close(self) -> None:
         """End connections, and release the weights."""

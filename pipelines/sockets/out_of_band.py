@@ -19,6 +19,7 @@ from parley.core.usage import Stage, Usage
 from parley.pipelines.call import Call, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import OVER_LIMIT
+from parley.processors.dialogue.counted_answers import CountedText
 from parley.protocols.client_protocol import Happening, OutOfBandAnswer, OutOfBandRequest, ProtocolError
 
 # Longest wait for the model.
@@ -62,12 +63,10 @@ class OutOfBandAnswers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _answer(self, request: OutOfBandRequest) -> None:
-        events = self._call.events
-        # The model reports no tokens here, so the cost of the call is unknown.
-        events.publish(EngineUsed(events.now_ms(), Stage.LLM, "", Usage(unreported_requests=1)))
+        given = CountedText("")
         try:
             async with asyncio.timeout(ANSWER_S):
-                text = await self._engines.answering.infer(
+                given = await self._engines.answering.infer_counted(
                     self._instruction(request), self._messages(request), most_tokens=request.most_tokens
                 )
         except TimeoutError:
@@ -80,7 +79,11 @@ class OutOfBandAnswers:
             logger.exception("an answer outside of the conversation failed")
             answer = OutOfBandAnswer(request.request_id, fault="the answer failed")
         else:
-            answer = OutOfBandAnswer(request.request_id, text)
+            answer = OutOfBandAnswer(request.request_id, given.text, usage=given.usage)
+        finally:
+            # Also of an answer that the end of the call has cut: without a report its cost is unknown.
+            events, spent = self._call.events, given.usage or Usage(unreported_requests=1)
+            events.publish(EngineUsed(events.now_ms(), Stage.LLM, given.model, spent, is_out_of_band=True))
         self._report(answer)
 
     def _instruction(self, request: OutOfBandRequest) -> str:

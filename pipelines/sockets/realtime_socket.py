@@ -11,11 +11,12 @@ Owns the client's session (its reader and its writer) and the calls of tools tha
 import asyncio
 import base64
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
     InterruptionFrame,
@@ -27,33 +28,40 @@ from pipecat.processors.aggregators.llm_context import LLMContextMessage
 from pipecat.services.settings import LLMSettings
 from pipecat.transports.base_transport import TransportParams
 
+from parley.core.call_choices import OWN_VOICE, CallChoices
 from parley.core.call_events import (
     CallEnding,
     PassagesCited,
-    QuestionDropped,
-    QuestionSent,
+    RecordingConsentChanged,
     ReplyBrought,
     ReplyFinished,
     ToolsRenewed,
     TurnEnded,
     TurnEndRequested,
     TurnStarted,
-    Wait,
-    WaitBegan,
-    WaitEnded,
+    VoiceChosen,
 )
 from parley.core.client_rules import ClientRules, prompt_of
-from parley.core.errors import AgentError, CapacityError, EngineError, MediaError, OversizedError
+from parley.core.errors import (
+    AgentError,
+    CapacityError,
+    EngineError,
+    MediaError,
+    OversizedError,
+    PeerError,
+)
 from parley.core.timeline import HeardReply
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST
+from parley.pipelines.sockets.answer_state import AnswerWait, TurnAnswers
 from parley.pipelines.sockets.client_checks import picture_limits
 from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
+from parley.pipelines.sockets.reply_usage import ReplyUsage
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
@@ -112,10 +120,11 @@ class _AskedTools:
 
     Args:
         transport: sends the calls to the client.
+        usage: tokens of the requests that call them.
     """
 
-    def __init__(self, transport: SocketTransport) -> None:
-        self._transport = transport
+    def __init__(self, transport: SocketTransport, usage: ReplyUsage) -> None:
+        self._transport, self._usage = transport, usage
         self._asked: dict[str, asyncio.Future[str]] = {}
         self._outputs: list[tuple[asyncio.Future[str], str]] = []
         self._release: asyncio.TimerHandle | None = None
@@ -166,7 +175,7 @@ class _AskedTools:
         asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = asked
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
-        self._transport.report(ToolCalled(call_id, name, arguments))
+        self._transport.report(ToolCalled(call_id, name, arguments, self._usage.take_of_call()))
         try:
             ends: set[asyncio.Future[Any]] = {asked, gone}
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -178,59 +187,6 @@ class _AskedTools:
         finally:
             gone.cancel()
             self._asked.pop(call_id, None)
-
-
-class _AnswerWait:
-    """State of the caller's wait for an answer, from its question to its first words.
-
-    Args:
-        events: events of the call.
-    """
-
-    def __init__(self, events: CallEvents) -> None:
-        self._is_on = False
-        events.subscribe(WaitBegan, lambda event: self._set(event.reason, is_on=True))
-        events.subscribe(WaitEnded, lambda event: self._set(event.reason, is_on=False))
-
-    def is_on(self) -> bool:
-        """Return whether the caller waits for an answer."""
-        return self._is_on
-
-    def _set(self, reason: Wait, *, is_on: bool) -> None:
-        if reason is Wait.ANSWER:
-            self._is_on = is_on
-
-
-class _TurnAnswers:
-    """Decision whether a turn of the caller is answered, as ``Call.answers``.
-
-    A client may have requested that turns are not answered on their own. An answer that it requests is for
-    the newest turn, also where a noise cuts it and the model is asked again.
-
-    Args:
-        requested: returns the settings that the client has requested.
-        events: events of the call.
-    """
-
-    def __init__(self, requested: Callable[[], SessionUpdate], events: CallEvents) -> None:
-        self._requested, self._is_requested = requested, False
-        # Turn of which an answer was requested; empty for none.
-        self._turn = ""
-        # A question without a turn, such as that for the first words, takes the request too.
-        events.subscribe(QuestionSent, self._on_question)
-        events.subscribe(QuestionDropped, self._on_question)
-
-    def request(self) -> None:
-        """Let the model answer the next question."""
-        self._is_requested = True
-
-    def __call__(self, said: str, *, is_again: bool) -> str | None:
-        is_requested = self._is_requested or (is_again and said == self._turn)
-        self._is_requested, self._turn = False, said if is_requested else ""
-        return "" if self._requested().answers is False and not is_requested else None
-
-    def _on_question(self, _event: QuestionSent | QuestionDropped) -> None:
-        self._is_requested = False
 
 
 class _ActionHandler:
@@ -257,7 +213,7 @@ class _ActionHandler:
         call: Call,
         asked: _AskedTools,
         requested: RequestedSettings,
-        answers: _TurnAnswers,
+        answers: TurnAnswers,
         mcp: ClientMcp,
         mode: str,
     ) -> None:
@@ -269,6 +225,7 @@ class _ActionHandler:
         self._aside = OutOfBandAnswers(engines, call, transport.report)
         self._mcp = mcp
         self._mode = mode
+        self._voice = call.choices.voice or OWN_VOICE
         self._watch: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None
         call.events.subscribe(TurnStarted, lambda _event: self._drop_waiting())
@@ -452,6 +409,12 @@ class _ActionHandler:
         self._renew_tools()
         if update.instructions is not None or update.notes is not None:
             await self._instruct(self._instructions)
+        events = self._call.events
+        if update.voice is not None and update.voice != self._voice:
+            self._voice = update.voice
+            events.publish(VoiceChosen(events.now_ms(), update.voice))
+        if update.allow_recording is not None:
+            events.publish(RecordingConsentChanged(events.now_ms(), update.allow_recording))
 
     def _renew_tools(self) -> None:
         """Offer the tools that the client's rules and its settings permit now."""
@@ -471,6 +434,7 @@ async def run_socket_session(
     rules: ClientRules,
     facts: Mapping[str, Any] | None = None,
     connection: EventConnection | None = None,
+    imitated: Callable[[str], Awaitable[np.ndarray]] | None = None,
 ) -> None:
     """Hold one call.
 
@@ -482,12 +446,13 @@ async def run_socket_session(
         rules: rules of the client, the same by which the session checks its actions.
         facts: sent to the client at the beginning, where its protocol has a field for them.
         connection: whose tracks carry the sound; None: the messages do.
+        imitated: returns the sound of a reference voice, or raises PeerError; None: there are none.
     """
     protocol = session.protocol
     entry = UnitEntry()
     live = _live_call(engines, conversation, session, connection)
     transport = _transport_of(engines, session, live, entry, connection, mode)
-    asked = _AskedTools(transport)
+    asked = _AskedTools(transport, ReplyUsage(live.events, transport.report))
     mcp, requested = _requested_by(engines, transport, live.events, asked)
     client = SocketClient(
         greets=protocol.greets,
@@ -503,21 +468,10 @@ async def run_socket_session(
         hums=getattr(protocol, "hums", True),
         run_tool=asked.run,
         mcp_tools=mcp.tools,
+        # One sets it whose client asks.
+        asks_consent=getattr(protocol, "asks_consent", False),
     )
-    answers = _TurnAnswers(requested, live.events)
-    call = Call(
-        conversation,
-        SOCKET if connection is None else TRACKS,
-        live,
-        recorded_as=protocol.name,
-        peer_cancels_echo=True,
-        client=client,
-        rules=rules,
-        answers=answers,
-    )
-    ends: list[CallEnding] = []
-    call.events.subscribe(CallEnding, ends.append)
-    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mcp, mode)
+    answers = TurnAnswers(requested, live.events)
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
@@ -527,6 +481,20 @@ async def run_socket_session(
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
         await _until_configured(session)
+    call = Call(
+        conversation,
+        SOCKET if connection is None else TRACKS,
+        live,
+        recorded_as=protocol.name,
+        peer_cancels_echo=True,
+        client=client,
+        rules=rules,
+        answers=answers,
+        choices=await _choices_of(session, imitated),
+    )
+    ends: list[CallEnding] = []
+    call.events.subscribe(CallEnding, ends.append)
+    actor = _ActionHandler(engines, transport, call, asked, requested, answers, mcp, mode)
 
     def on_reply_finished(event: ReplyFinished) -> None:
         _end_reply(transport, event.heard, has_tracks=connection is not None)
@@ -545,6 +513,8 @@ async def run_socket_session(
 
     @transport.event_handler("on_client_disconnected")
     async def on_disconnected(_transport: SocketTransport, _client: object) -> None:
+        # While the costs of the call are counted.
+        await actor.close()
         if session.ended is not None and not ends:
             call.events.publish(CallEnding(call.events.now_ms(), *session.ended))
 
@@ -613,7 +583,7 @@ def _transport_of(
         receiver=entry.receiver,
         reply_of=live.playout.reply_of,
         reply_named=reply_named,
-        is_answer_awaited=_AnswerWait(live.events).is_on,
+        is_answer_awaited=AnswerWait(live.events).is_on,
     )
 
 
@@ -650,6 +620,20 @@ def _check_text(take: Callable[[str], float], text: str) -> None:
         raise ProtocolError(str(error), code="too_large") from error
     if wait_s:
         raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
+
+
+async def _choices_of(
+    session: SocketCall, imitated: Callable[[str], Awaitable[np.ndarray]] | None
+) -> CallChoices:
+    """Return what a client has chosen before the conversation."""
+    voice, reference = session.requested.voice or "", session.requested.reference_voice
+    if reference and imitated is not None:
+        try:
+            return CallChoices(reference_voice=reference, reference_audio=await imitated(reference))
+        except PeerError as error:
+            # It was removed since; the engine's own voice speaks.
+            session.refuse(ProtocolError(str(error), code="invalid_value"))
+    return CallChoices(voice=voice)
 
 
 async def _until_configured(session: SocketCall) -> None:

@@ -15,6 +15,7 @@ from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.queue_announcer import QueueAnnouncer
+from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.omni_ends import EngineEnds
 from parley.pipelines.stages.omni_host import host_of_call, preparation_of
 from parley.pipelines.stages.shared import Listener, gain_of
@@ -82,7 +83,7 @@ class OmniStages:
             are_own=front.are_own,
             words_of_turn=words_of_turn,
         )
-        kept = partial(engines.kept_speech, voice=call.choices.voice)
+        kept = CallVoice(engines, call).kept
         dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=kept)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
         self._in_queue = QueueAnnouncer(duplex.queue_phrase, duplex.queue_again_s, events)

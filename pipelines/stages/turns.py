@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -19,6 +18,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.shared import Listener, gain_of
 from parley.pipelines.voice.echo import CallFrontEnd
@@ -127,7 +127,7 @@ def backchannels(engines: Engines, call: Call, say: Say) -> Background:
     keeper = BackchannelSpeaker(
         call.events,
         BackchannelPolicy(settings, language=engines.deployment.language()),
-        sound=partial(engines.kept_speech, voice=call.choices.voice),
+        sound=CallVoice(engines, call).kept,
         rate_hz=engines.output_rate_hz,
         # Plain audio, after every stage that would take it for a reply.
         say=say,

@@ -15,12 +15,15 @@ own. Everything else is Pipecat's.
 from collections.abc import Iterable
 from typing import Any, cast
 
+from anthropic.types.beta import BetaUsage
 from pipecat.adapters.llm.services.anthropic_adapter import AnthropicLLMAdapter, AnthropicLLMInvocationParams
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.services.anthropic.llm import AnthropicLLMService
 
 from parley.core.passage_notes import is_passages
+from parley.core.usage import Usage
 from parley.processors.dialogue.connections import close_client
+from parley.processors.dialogue.counted_answers import AnswerCount, counting
 from parley.processors.pipecat_internals import sdk_client
 
 
@@ -41,13 +44,34 @@ class ClaudeAdapter(AnthropicLLMAdapter):
 
 
 class ClaudeService(AnthropicLLMService):
-    """``AnthropicLLMService`` with ``ClaudeAdapter`` that closes its client with the pipeline."""
+    """``AnthropicLLMService`` with ``ClaudeAdapter`` that closes its client with the pipeline.
+
+    Attributes:
+        counted: tokens of the last answer outside of a pipeline.
+    """
 
     adapter_class = ClaudeAdapter
+    counted: AnswerCount
+
+    async def run_inference(self, *args: Any, **kwargs: Any) -> str | None:
+        """Answer a context outside the pipeline, and count its tokens; see the base class."""
+        with counting(sdk_client(self).beta.messages, _usage_of) as self.counted:
+            answer: str | None = await super().run_inference(*args, **kwargs)
+            return answer
 
     async def cleanup(self) -> None:
         await super().cleanup()
         await close_client(sdk_client(self))
+
+
+def _usage_of(reported: BetaUsage) -> Usage:
+    """Return the tokens of an answer; those of the cache come in addition to what was read."""
+    return Usage(
+        prompt_tokens=reported.input_tokens,
+        cached_tokens=reported.cache_read_input_tokens or 0,
+        cache_write_tokens=reported.cache_creation_input_tokens or 0,
+        completion_tokens=reported.output_tokens,
+    )
 
 
 def _claude_choice(choice: object) -> dict[str, str] | None:

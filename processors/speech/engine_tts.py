@@ -269,7 +269,9 @@ class EngineTtsService(AnnouncedText, TTSService):
             settings=TTSSettings(model=None, voice=None, language=None),
             **kwargs,
         )
-        self._engine = engine
+        # Of the present reply, and of the next one.
+        self._engine = self._chosen = engine
+        self._context_id = ""
         self._executor = executor
         self._options = options or EngineTtsSettings()
         # Pipecat's own waits for the first character of the next sentence.
@@ -357,10 +359,16 @@ class EngineTtsService(AnnouncedText, TTSService):
         self._places.context_over(context_id)
         await super().on_audio_context_interrupted(context_id)
 
+    def choose(self, engine: TextToSpeech) -> None:
+        """Speak with another voice of the same rate from the next reply on."""
+        self._chosen = engine
+        # In the former voice.
+        self.forget_prepared()
+
     def prepare(self, clause: str) -> None:
         """Synthesise a clause that will probably be the next one; one is kept. See ``PreparesSpeech``."""
         self.forget_prepared()
-        crossing = self.new_crossing()
+        crossing = self.new_crossing(self._chosen)
         crossing.start(self._executor, clause)
         self._prepared = clause, crossing
 
@@ -370,16 +378,19 @@ class EngineTtsService(AnnouncedText, TTSService):
         if prepared is not None:
             prepared[1].stop()
 
-    def new_crossing(self) -> Crossing:
-        """Return a synthesis by the engine, not started."""
+    def new_crossing(self, engine: TextToSpeech | None = None) -> Crossing:
+        """Return a synthesis by an engine, not started; None: that of the present reply."""
         return Crossing(
-            self._engine,
+            engine or self._engine,
             limit_bytes=ms_to_samples(self._options.buffer_ms, self._engine.rate_hz) * PCM_BYTES_PER_SAMPLE,
             stall_s=self._options.stall_timeout_ms / 1000,
         )
 
     def begin_clause(self, clause: str, context_id: str) -> ClauseSpeech:
         """Return the synthesis of a clause that is to be said now: prepared, or started here."""
+        if context_id != self._context_id:
+            # A reply has one voice.
+            self._context_id, self._engine = context_id, self._chosen
         if self._prepared is not None and self._prepared[0] == clause:
             (_, crossing), self._prepared = self._prepared, None
             # A prepared clause that waited longer for the end of the turn than for room has lost its end.

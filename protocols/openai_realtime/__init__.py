@@ -24,6 +24,7 @@ Source: the API reference and the events of the official client (openai-python, 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.protocols.client_protocol import (
     SHUTDOWN,
     STOPPING,
@@ -124,9 +125,9 @@ class OpenAIRealtime:
         """Return the events for an event of the call (``ClientProtocol.messages_for``)."""
         return self._writer.messages_for(happening)
 
-    def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
-        self._state.permit(instructions=instructions)
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
+        """Set whether the client's instructions are followed, and its voices (``ClientProtocol.permit``)."""
+        self._state.permit(instructions=instructions, voices=voices)
 
     def goodbye(self, reason: str) -> tuple[int, str]:
         """Return code and reason of the close frame (``ClientProtocol.goodbye``)."""

@@ -124,8 +124,22 @@ class Reader:
 
     def _update(self, given: Message) -> Iterator[Action]:
         state = self._state
-        settings, tools = updated(state.settings, mapping(given, "session"), self._faults)
+        settings, tools = updated(state.settings, mapping(given, "session"), self._faults, state.voices)
         old = state.settings
+        voice = settings.voice if settings.voice != old.voice else None
+        if voice is not None and state.has_spoken:
+            # Worded as by OpenAI, because clients read it.
+            raise ProtocolError(
+                "Cannot update a conversation's voice if assistant audio is present.",
+                code="cannot_update_voice",
+            )
+        reference = settings.reference if settings.reference != old.reference else None
+        if reference is not None and self._has_begun:
+            raise ProtocolError(
+                "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
+                code="cannot_update_voice",
+                param="session.audio.output.voice",
+            )
         words = settings.instructions if settings.instructions != old.instructions else None
         choice = settings.choice if settings.choice != old.choice else None
         answers = settings.answers_turns if settings.answers_turns != self._answers_turns else None
@@ -136,16 +150,18 @@ class Reader:
                 code="not_supported",
                 param="session.audio.input.turn_detection.eagerness",
             )
-        functions, mcp = tools.functions, tools.mcp
-        if any(each is not None for each in (words, functions, mcp, choice, answers, patience)):
-            yield SessionUpdate(
-                instructions=words,
-                tools=functions,
-                choice=choice,
-                answers=answers,
-                patience=patience,
-                mcp=mcp,
-            )
+        changed = SessionUpdate(
+            instructions=words,
+            tools=tools.functions,
+            choice=choice,
+            answers=answers,
+            patience=patience,
+            mcp=tools.mcp,
+            voice=voice,
+            reference_voice=reference,
+        )
+        if changed != SessionUpdate():
+            yield changed
         self._answers_turns = settings.answers_turns
         yield Send(state.update(settings))
 

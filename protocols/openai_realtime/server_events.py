@@ -28,6 +28,7 @@ from parley.protocols.client_protocol import (
     ReplyBegan,
     ReplyCites,
     ReplyOver,
+    ReplyUsed,
     ReplyWords,
     SessionEnded,
     ToolCalled,
@@ -68,14 +69,17 @@ class ServerEventWriter:
             case ReplyCites(reply_id, passages):
                 self._state.cite(reply_id, passages)
                 return []
+            case ReplyUsed(reply_id, usage):
+                self._state.use(reply_id, usage)
+                return []
             case ReplyOver(reply_id, was_cut):
                 return self._over(reply_id, was_cut=was_cut)
-            case ToolCalled(call_id, name, arguments):
-                return self._asks(call_id, name, arguments)
+            case ToolCalled():
+                return self._asks(happening)
             case Trimmed(reply_id, audio_ms, heard):
                 return self._trimmed(reply_id, audio_ms, heard)
-            case OutOfBandAnswer(request_id, text, fault):
-                return self._aside(request_id, text, fault)
+            case OutOfBandAnswer():
+                return self._aside(happening)
             case SessionEnded(reason, message):
                 return self._end_of_call(reason, message)
             case _:
@@ -205,9 +209,11 @@ class ServerEventWriter:
             return []
         item.play(duration_ms)
         if not self._state.has_tracks:
+            self._state.note_audio()
             return [self._of_part("response.output_audio.delta", response, item, delta=written(data))]
         if response.has_sounded:
             return []
+        self._state.note_audio()
         response.sound()
         return [event("output_audio_buffer.started", response_id=response.response_id)]
 
@@ -259,8 +265,8 @@ class ServerEventWriter:
             messages.append(event("output_audio_buffer.stopped", response_id=response.response_id))
         return [*messages, *state.ended_requests()]
 
-    def _asks(self, call_id: str, name: str, arguments: str) -> list[Message]:
-        state = self._state
+    def _asks(self, called: ToolCalled) -> list[Message]:
+        state, call_id, name, arguments = self._state, called.call_id, called.name, called.arguments
         is_speaking = state.response is not None
         response, messages = self._open()
         if response.is_filler:
@@ -290,7 +296,10 @@ class ServerEventWriter:
             self._of_item("response.output_item.done", response, item, item=dict(item.body)),
             done(item),
         ]
-        return messages if is_speaking else [*messages, *self._close(was_cut=False)]
+        if is_speaking:
+            return messages
+        response.use(called.usage)
+        return [*messages, *self._close(was_cut=False)]
 
     # A client's MCP servers.
 
@@ -375,14 +384,15 @@ class ServerEventWriter:
             state.answer_output()
         return [_of_mcp_call("completed" if fault is None else "failed", item), done(item)]
 
-    def _aside(self, request_id: str, text: str, fault: str) -> list[Message]:
+    def _aside(self, answer: OutOfBandAnswer) -> list[Message]:
         """Return the events of a response outside of the conversation, from its item to its end."""
         state = self._state
-        response = state.aside.pop(request_id, None)
+        response = state.aside.pop(answer.request_id, None)
         if response is None:
             return []
-        if fault:
-            error = {"type": "server_error", "code": "inference_error", "message": fault}
+        response.use(answer.usage)
+        if answer.fault:
+            error = {"type": "server_error", "code": "inference_error", "message": answer.fault}
             details = {"type": "failed", "error": error}
             shown = state.shown_response(response, "failed", details)
             return [event("response.done", response=shown)]
@@ -393,7 +403,7 @@ class ServerEventWriter:
         messages = [
             self._of_item("response.output_item.added", response, item, item=dict(item.body)),
             self._of_part("response.content_part.added", response, item, part=_as_part(self._part(item))),
-            self._of_part("response.output_text.delta", response, item, delta=item.say(text)),
+            self._of_part("response.output_text.delta", response, item, delta=item.say(answer.text)),
             self._of_part("response.output_text.done", response, item, text=item.text),
         ]
         part = self._part(item)

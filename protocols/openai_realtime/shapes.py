@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from parley.core.call_choices import NO_VOICES, OWN_VOICE, VoiceNames
+from parley.core.usage import Usage
 from parley.protocols.client_mcp import McpDeclaration
 from parley.protocols.client_protocol import (
     ClientTool,
@@ -34,7 +36,12 @@ MOST_METADATA, METADATA_NAME_CHARS, METADATA_CHARS = 16, 64, 512
 MOST_TOKENS, DEFAULT_TOKENS = 4_096, 1_024
 # Bounds of a client's own input: items, parts of an item, and the text of all of them.
 MOST_GIVEN, MOST_PARTS, MOST_GIVEN_CHARS = 64, 64, 4 * MOST_CHARS
-VOICE = "parley"
+# OpenAI's voices. Its clients send one of them by default, and not because they know this deployment.
+OPENAI_VOICES = frozenset(
+    {"alloy", "ash", "ballad", "cedar", "coral", "echo", "fable", "marin", "nova", "onyx", "sage", "shimmer"}
+    | {"verse"}
+)
+MOST_VOICE_CHARS = 256
 # Patience of the end of a turn by ``eagerness``, which a client sets before it speaks; the others leave the
 # deployment's.
 EAGERNESS: Mapping[str, float | None] = {"low": 0.8, "medium": None, "high": 0.3, "auto": None}
@@ -87,6 +94,8 @@ class Settings:
         modality: audio or text.
         input_format: of the caller's audio.
         output_format: of the bot's audio.
+        voice: of the bot.
+        reference: id of the reference voice that the engine imitates; empty for none.
         detection: rule for the end of the caller's turn; None: the client reports it.
         transcription: as the client gave it. Transcripts are sent whether it requests them or not.
         instructions: added to the deployment's prompt.
@@ -100,6 +109,8 @@ class Settings:
     modality: str = "audio"
     input_format: Format = PCM
     output_format: Format = PCM
+    voice: str = OWN_VOICE
+    reference: str = ""
     detection: Mapping[str, Any] | None = None
     transcription: Any = None
     instructions: str = ""
@@ -181,7 +192,9 @@ class Tools:
 NO_TOOLS = Tools((), ())
 
 
-def updated(old: Settings, session: Message, faults: Faults) -> tuple[Settings, Tools]:
+def updated(
+    old: Settings, session: Message, faults: Faults, voices: VoiceNames = NO_VOICES
+) -> tuple[Settings, Tools]:
     """Return the settings after a ``session.update``, and its tools as far as it changes them.
 
     Raises:
@@ -202,6 +215,7 @@ def updated(old: Settings, session: Message, faults: Faults) -> tuple[Settings, 
         input_format=_format(heard.get("format"), old.input_format, param="session.audio.input.format"),
         output_format=_format(said.get("format"), old.output_format, param="session.audio.output.format"),
     )
+    new = _voiced(new, said.get("voice"), voices)
     if session.get("tool_choice") is not None:
         tool_choice, choice = _tool_choice(session, "session.tool_choice")
         new = replace(new, tool_choice=tool_choice, choice=choice)
@@ -259,6 +273,32 @@ def detection(given: Mapping[str, Any]) -> Message:
         param = "session.audio.input.turn_detection.eagerness"
         raise ProtocolError(f"{param}: expected {', '.join(EAGERNESS)}", code="invalid_value", param=param)
     return {**shown, "eagerness": eagerness}
+
+
+def shown_usage(usage: Usage | None) -> Message | None:
+    """Return the tokens of a response as its last event has them; None where none are known.
+
+    The kinds of cached tokens are not known where a model hears: then the kinds of all are left out.
+    """
+    if usage is None:
+        return None
+    text = usage.prompt_tokens + usage.cache_write_tokens
+    read = text + usage.cached_tokens + usage.audio_prompt_tokens
+    written = usage.completion_tokens + usage.audio_completion_tokens
+    kinds = {"text_tokens": text + usage.cached_tokens, "audio_tokens": usage.audio_prompt_tokens}
+    return {
+        "total_tokens": read + written,
+        "input_tokens": read,
+        "output_tokens": written,
+        "input_token_details": {
+            "cached_tokens": usage.cached_tokens,
+            **({} if usage.audio_prompt_tokens and usage.cached_tokens else kinds),
+        },
+        "output_token_details": {
+            "text_tokens": usage.completion_tokens,
+            "audio_tokens": usage.audio_completion_tokens,
+        },
+    }
 
 
 def shown_format(format_: Format) -> Message:
@@ -486,6 +526,30 @@ def _tools_of(settings: Settings, faults: Faults) -> Tools:
     """Return the tools of a session, which a choice of none had withdrawn."""
     functions = [tool for tool in settings.tools if tool.get("type") == "function"]
     return replace(_tools(functions, faults), mcp=settings.mcp)
+
+
+def _voiced(settings: Settings, given: object, voices: VoiceNames) -> Settings:
+    """Return settings with the voice that speaks for the one in an update."""
+    param = "session.audio.output.voice"
+    name = given["id"] if isinstance(given, dict) and "id" in given else given
+    if name is None:
+        return settings
+    if not isinstance(name, str) or not 0 < len(name) <= MOST_VOICE_CHARS:
+        raise ProtocolError(f"{param}: expected the name of a voice", code="invalid_value", param=param)
+    if name in voices.references:
+        return replace(settings, voice=OWN_VOICE, reference=name)
+    found = voices.find(name)
+    if found is None and name not in OPENAI_VOICES:
+        known = ", ".join(repr(each) for each in (*voices.names, *sorted(voices.aliases), *voices.references))
+        raise ProtocolError(
+            f"Invalid value: {name[:64]!r}. Supported values are: {known}.", code="invalid_value", param=param
+        )
+    return replace(settings, voice=found or OWN_VOICE, reference="")
+
+
+def shown_voice(settings: Settings) -> str | Message:
+    """Return the voice in force as an update writes it."""
+    return {"id": settings.reference} if settings.reference else settings.voice
 
 
 def _tools(given: object, faults: Faults, place: str = "session.tools") -> Tools:

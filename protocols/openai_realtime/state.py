@@ -10,7 +10,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from parley.core.bounded_dict import BoundedDict
+from parley.core.call_choices import NO_VOICES, VoiceNames
 from parley.core.passage_notes import CitedPassage
+from parley.core.usage import Usage
 from parley.protocols.client_protocol import SAMPLE_BYTES, Codec, Format, Message, ProtocolError
 from parley.protocols.openai_realtime.mcp_items import OpenMcpItems
 from parley.protocols.openai_realtime.shapes import (
@@ -18,7 +20,6 @@ from parley.protocols.openai_realtime.shapes import (
     MOST_METADATA,
     REALTIME,
     TRANSCRIPTION,
-    VOICE,
     ResponseRequest,
     Settings,
     detection,
@@ -26,6 +27,8 @@ from parley.protocols.openai_realtime.shapes import (
     new_id,
     shown_choice,
     shown_format,
+    shown_usage,
+    shown_voice,
 )
 
 MOST_ITEMS = 512
@@ -34,7 +37,7 @@ MOST_ITEM_CHARS = 64
 MOST_ASIDE = 4
 # Longest audio that waits for its commit.
 MOST_HELD_MS = 55_000
-# Replies that are not over and whose passages are known.
+# Replies that are not over and whose passages or tokens are known.
 MOST_CITING = 8
 
 
@@ -172,6 +175,7 @@ class Response:
         is_cancelled: the client has requested its end.
         is_filler: its speech covers the wait for an answer, which is another response.
         has_sounded: sound of it has gone out by a track.
+        usage: tokens of the model for it; None where none are known.
     """
 
     request: ResponseRequest
@@ -181,6 +185,7 @@ class Response:
     is_cancelled: bool = False
     is_filler: bool = False
     has_sounded: bool = False
+    usage: Usage | None = None
 
     @property
     def speech(self) -> Item | None:
@@ -195,6 +200,10 @@ class Response:
     def sound(self) -> None:
         """Record that sound of it has gone out by a track."""
         self.has_sounded = True
+
+    def use(self, usage: Usage | None) -> None:
+        """Record the tokens of the model for it."""
+        self.usage = usage
 
     def cancel(self) -> None:
         """Record that the client has requested its end: a later request is for another response."""
@@ -233,6 +242,8 @@ class RealtimeState:
         asked: ids of tool calls that wait for their output.
         mcp: items about MCP servers that are not over.
         takes_instructions: true when the client's instructions are followed.
+        voices: that the client may choose.
+        has_spoken: the client has received audio of the bot.
         aside: responses outside of the conversation that the client waits for.
     """
 
@@ -262,8 +273,11 @@ class RealtimeState:
         self.asked: set[str] = set()
         self.mcp = OpenMcpItems()
         self.takes_instructions = True
+        self.voices = NO_VOICES
+        self.has_spoken = False
         # Passages that replies rest on: those of the next one may be known before the present one is over.
         self._cited: BoundedDict[str, tuple[CitedPassage, ...]] = BoundedDict(MOST_CITING)
+        self._used: BoundedDict[str, Usage] = BoundedDict(MOST_CITING)
 
     def begin(self, session_id: str) -> Message:
         """Set the id of the session; return the event about its beginning."""
@@ -282,9 +296,13 @@ class RealtimeState:
         self.settings = settings
         return event("session.updated", session=self.shown_session())
 
-    def permit(self, *, instructions: bool) -> None:
-        """Set whether the client's instructions are followed (``ClientProtocol.permit``)."""
-        self.takes_instructions = instructions
+    def permit(self, *, instructions: bool, voices: VoiceNames = NO_VOICES) -> None:
+        """Set whether the client's instructions are followed, and its voices (``ClientProtocol.permit``)."""
+        self.takes_instructions, self.voices = instructions, voices
+
+    def note_audio(self) -> None:
+        """Record that the client has received audio of the bot."""
+        self.has_spoken = True
 
     def noted(self) -> list[str]:
         """Return the client's notes, in addition to its instructions."""
@@ -458,7 +476,13 @@ class RealtimeState:
     def close_response(self) -> Response | None:
         """End the active response and return it."""
         response, self.response = self.response, None
+        if response is not None and response.speech is not None:
+            response.use(self._used.get(response.speech.reply_id))
         return response
+
+    def use(self, reply_id: str, usage: Usage) -> None:
+        """Note the tokens of the model for a reply."""
+        self._used[reply_id] = usage
 
     def cite(self, reply_id: str, passages: tuple[CitedPassage, ...]) -> None:
         """Note the passages that a reply rests on."""
@@ -495,12 +519,16 @@ class RealtimeState:
             "max_output_tokens": "inf",
             "audio": {
                 "input": heard,
-                "output": {"format": shown_format(settings.output_format), "voice": VOICE, "speed": 1.0},
+                "output": {
+                    "format": shown_format(settings.output_format),
+                    "voice": shown_voice(settings),
+                    "speed": 1.0,
+                },
             },
         }
 
     def shown_response(self, response: Response, status: str, details: Message | None = None) -> Message:
-        """Return a response as its first and its last event hold it; the number of tokens is unknown."""
+        """Return a response as its first and its last event hold it."""
         settings, request = self.settings, response.request
         return {
             "object": "realtime.response",
@@ -510,10 +538,12 @@ class RealtimeState:
             "status_details": details,
             "output": [dict(item.body) for item in response.items] if status != "in_progress" else [],
             "output_modalities": [request.modality],
-            "audio": {"output": {"format": shown_format(settings.output_format), "voice": VOICE}},
+            "audio": {
+                "output": {"format": shown_format(settings.output_format), "voice": shown_voice(settings)},
+            },
             "max_output_tokens": request.most_tokens if request.is_out_of_band else "inf",
             "metadata": self._metadata_of(response, is_over=status != "in_progress"),
-            "usage": None,
+            "usage": shown_usage(response.usage),
         }
 
     def _metadata_of(self, response: Response, *, is_over: bool) -> Message | None:

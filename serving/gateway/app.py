@@ -240,6 +240,9 @@ def create_app(
         if body.get("mode") == DESK_CALL:
             check_desk_call(body, identity)
             return
+        await check_chosen(body, identity)
+
+    async def check_chosen(body: Mapping[str, object], identity: ClientIdentity) -> None:
         await check_call(body, identity)
         await chooser.choose(body, identity)
 
@@ -396,12 +399,13 @@ def create_app(
     sockets = RealtimeSockets(
         settings,
         calls=calls,
-        check_body=check_call,
+        check_body=check_chosen,
         usage=usage,
         access=access,
         apps=operations.apps,
         held=held,
         default_mode=default_mode,
+        chooser=chooser,
     )
     models = model_names(modes)
     if modes:
@@ -415,9 +419,10 @@ def create_app(
                 admitted=partial(sockets.admitted, app=REALTIME_APP),
                 held=held,
                 default_mode=default_mode,
+                chooser=chooser,
             ).router()
         )
-        app.include_router(unmute_router(describe))
+        app.include_router(unmute_router(describe, chooser, default_mode))
         app.include_router(models_router(models))
         app.include_router(
             ChatSockets(
@@ -456,6 +461,7 @@ def create_app(
                 admitted=lambda websocket, body: sockets.admitted(
                     websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
                 ),
+                choose=chooser.choose,
                 is_counted=is_counted,
             ).router()
         )

@@ -14,7 +14,7 @@ from fastapi import APIRouter, HTTPException, Request
 from pydantic import BaseModel
 
 from parley.audio.wav import decode_wav
-from parley.core.call_choices import OWN_VOICE, CallChoices, ChoiceField, ChoiceOffer
+from parley.core.call_choices import NO_VOICES, CallChoices, ChoiceField, ChoiceOffer, VoiceNames
 from parley.core.errors import MediaError, PeerError
 from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.media import pcm16_to_float
@@ -22,7 +22,7 @@ from parley.protocols.minicpm_duplex import MOST_PROMPT_CHARS
 from parley.serving.gateway.admin.presets import Mode, Preset, PresetAudio, PresetError, Presets, PresetText
 from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.reference_voices.decoder import RATE_HZ, VoiceError
-from parley.serving.gateway.reference_voices.voices import Voices
+from parley.serving.gateway.reference_voices.voices import Voice, Voices
 
 PATH = "/api/choices"
 # Folder of the presets of each mode of a call.
@@ -107,10 +107,27 @@ class CallChooser:
         self._modes, self._default_mode = modes, default_mode
 
     @property
-    def voices(self) -> Sequence[str]:
-        """Names of the voices that speak texts, the deployment's own first."""
-        named = () if self._offers is None else self._offers.of_mode(self._modes[0]).voices
-        return named or (OWN_VOICE,)
+    def voices(self) -> VoiceNames:
+        """Voices that speak texts."""
+        return self.voices_of(self._modes[0])
+
+    def voices_of(self, mode: str) -> VoiceNames:
+        """Return the names by which the caller of a call of a mode chooses a voice."""
+        return NO_VOICES if self._offers is None else self._offers.of_mode(mode).voice_names
+
+    async def references_of(self, mode: str) -> Sequence[Voice]:
+        """Return the reference voices that the engine of a call of a mode imitates, the oldest first."""
+        if self._voices is None or not self.voices_of(mode).clones:
+            return []
+        return await asyncio.to_thread(self._voices.all)
+
+    async def imitated(self, voice_id: str) -> np.ndarray:
+        """Return the sound of a reference voice.
+
+        Raises:
+            PeerError: there is none of this id, or it cannot be read.
+        """
+        return await asyncio.to_thread(self._reference, voice_id)
 
     async def choose(self, body: Mapping[str, object], identity: ClientIdentity) -> CallChoices:
         """Return the choices of a call that its client's body names.
@@ -130,7 +147,9 @@ class CallChooser:
                 known = _known(sorted(offer.fields))
                 raise PeerError(f"{field.value}: {offer.engine} ({mode}) takes no such choice {known}")
         voice = wanted.get(ChoiceField.VOICE, "")
-        if voice and voice not in offer.voices:
+        if voice and (found := offer.voice_names.find(voice)) is not None:
+            voice = found
+        elif voice:
             raise PeerError(f"voice: there is no voice {voice[:40]!r} {_known(offer.voices)}")
         instructions = wanted.get(ChoiceField.INSTRUCTIONS, "")
         if instructions:
@@ -141,7 +160,7 @@ class CallChooser:
         if preset_id:
             text, audio = await asyncio.to_thread(self._preset, mode, preset_id, clones=clones)
         if reference:
-            audio = await asyncio.to_thread(self._reference, reference)
+            audio = await self.imitated(reference)
         return CallChoices(voice, preset_id, text, reference, audio, instructions)
 
     def offered(self, identity: ClientIdentity) -> Choices:

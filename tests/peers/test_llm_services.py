@@ -17,6 +17,8 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
+from parley.core.usage import Usage
+from parley.processors.dialogue.counted_answers import AnswerCount
 from parley.processors.dialogue.llm_failover import Failover, LlmFailover
 from parley.processors.dialogue.llm_timeouts import FailureReason, GuardTuning
 from parley.processors.dialogue.services import (
@@ -303,3 +305,14 @@ async def test_the_compatible_row_sends_what_every_server_understands():
         assert {message["role"] for message in body["messages"]} <= {"system", "user", "assistant"}
         assert body["messages"][0] == {"role": "system", "content": PROMPT}
         assert call.server.headers[0]["Authorization"] == "Bearer none"
+
+
+async def test_an_answer_outside_of_a_pipeline_has_the_tokens_that_the_provider_reports(provider: Provider):
+    async with provider.server_type([Turn(ANSWER)]) as server:
+        service = provider.service(server.url, 0)
+        for _ in range(2):
+            assert await service.run_inference(LLMContext([{"role": "user", "content": "Hi"}])) == TEXT
+            counted: AnswerCount = getattr(service, "counted")  # noqa: B009
+            assert counted.usage == Usage(prompt_tokens=12, completion_tokens=3)
+            assert counted.model == server.requests[-1]["model"]
+        await service.cleanup()

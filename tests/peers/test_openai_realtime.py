@@ -16,6 +16,7 @@ import websockets
 from openai import AsyncOpenAI, OpenAIError
 
 from parley.audio import g711
+from parley.models.tts.flite import FliteSettings, FliteTts
 from tests.human_speech import opening
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
@@ -40,6 +41,8 @@ LONG = (
 LONG_WORDS = "".join(LONG).split()
 
 
+# Two voices of men: the deployment's own, and one that a client may choose.
+VOICES = "speaking: {voices: {rms: {name: flite, settings: {voice: rms}}}, voice_aliases: {ash: rms}}\n"
 WEATHER = {
     "type": "function",
     "name": "weather",
@@ -109,7 +112,7 @@ async def llm() -> AsyncIterator[Asked]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(llm: Asked, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RunningServer]:
-    async with serving(llm, tmp_path_factory.mktemp("own")) as server:
+    async with serving(llm, tmp_path_factory.mktemp("own"), VOICES) as server:
         yield server
 
 
@@ -182,12 +185,62 @@ async def test_a_question_is_answered_in_voice_and_text(server: RunningServer, m
         assert caller.understood() == ["what is the price"]
         [item_id] = caller.speaker.audio
         assert loud(caller.speaker.audio[item_id])
+        assert (done.usage.input_tokens, done.usage.output_tokens, done.usage.total_tokens) == (12, 2, 14)
         # Only the reply is played: its words take no longer than its audio, which ends in a little silence.
         assert 1_000 < caller.speaker.length_ms[item_id] < 4_000
         assert done.output[0].content[0].transcript == caller.said()
         caller.order.over()
     answer = bot_turns(await events_of(server, session_of(caller), until="left"))
     assert [turn["text"] for turn in answer] == ["It costs five euros."]
+
+
+def voiced(name: str) -> dict[str, Any]:
+    return {"type": "realtime", "audio": {"output": {"voice": name}}}
+
+
+def likeness(pcm: bytes, spoken: bytes) -> float:
+    """Return how like the loudest match of two sounds of ``PCM_HZ`` is, 0 to 1."""
+    heard, wanted = (np.frombuffer(each, "<i2").astype(np.float64) for each in (pcm, spoken))
+    size = 1 << int(np.ceil(np.log2(len(heard) + len(wanted))))
+    matches = np.fft.irfft(np.fft.rfft(heard, size) * np.conj(np.fft.rfft(wanted, size)), size)
+    return float(np.abs(matches).max() / (np.linalg.norm(heard) * np.linalg.norm(wanted)))
+
+
+def said_by(voice: str, text: str) -> bytes:
+    pieces: list[bytes] = []
+    FliteTts(FliteSettings(voice=voice)).synthesize(text, lambda piece: pieces.append(piece.pcm) is None)
+    return at_rate(b"".join(pieces), PCM_HZ)
+
+
+async def test_a_voice_of_the_deployment_speaks_when_a_client_chooses_it_before_the_first_sound(
+    server: RunningServer,
+):
+    async with calling(server.url, microphone=False) as caller:
+        # The conversation has begun, and nothing was said.
+        await typed(caller, "What is the price?")
+        for name in ("henry", "marin", "ash"):
+            await caller.connection.session.update(session=voiced(name))
+        await caller.until("session.updated", count=2)
+        shown = [each.session.audio.output.voice for each in caller.of("session.updated")]
+        assert shown == ["parley", "rms"]
+        [unknown] = errors(caller)
+        assert (unknown.code, unknown.param) == ("invalid_value", "session.audio.output.voice")
+        await caller.connection.response.create()
+        done = (await caller.until("response.done")).response
+        assert done.audio.output.voice == "rms"
+        [audio] = caller.speaker.audio.values()
+        assert likeness(audio, said_by("rms", "It costs five euros.")) > 0.8
+        await caller.connection.session.update(session=voiced("parley"))
+        await caller.until_true(lambda: len(errors(caller)) == 2)
+        assert errors(caller)[-1].code == "cannot_update_voice"
+    # Chosen before the conversation, it is in the record of the call.
+    async with calling(server.url, microphone=False, audio={"output": {"voice": "rms"}}) as caller:
+        await typed(caller, "What is the price?")
+        await caller.connection.response.create()
+        await caller.until("response.done")
+    events = await events_of(server, session_of(caller), until="left")
+    [joined] = [event["payload"] for event in events if event["kind"] == "joined"]
+    assert joined["choices"] == {"voice": "rms"}
 
 
 # The words of a sentence with a comma come late next to two other servers: it may be taken for two then.
@@ -447,6 +500,7 @@ async def test_a_tool_of_the_clients_is_called_and_its_answer_is_spoken(server: 
         assert "sunny in Paris" in caller.said()
         first = caller.of("response.done")[0].response
         assert [item.type for item in first.output] == ["function_call"]
+        assert [each.response.usage.input_tokens for each in caller.of("response.done")] == [12, 12]
         assert errors(caller) == []
         caller.order.over()
         assert len(caller.of("response.done")) == 2
@@ -585,7 +639,9 @@ async def test_an_answer_outside_of_the_conversation_while_the_bot_speaks(tmp_pa
         assert 20 in request.values()
         done = (await caller.until("response.done")).response
         assert (done.metadata, done.conversation_id, done.status) == ({"topic": "mood"}, None, "completed")
+        assert (done.usage.input_tokens, done.usage.output_tokens) == (12, 3)
         spoken = (await caller.until("response.done", count=2)).response
+        assert spoken.usage.output_tokens == len(LONG)
         assert spoken.status == "completed" and caller.said() == "".join(LONG).strip()
         # Without input of its own it is about the conversation.
         await caller.connection.response.create(

@@ -29,11 +29,12 @@ from pipecat.serializers.protobuf import ProtobufFrameSerializer
 from pipecat.transports.websocket.client import WebsocketClientParams, WebsocketClientTransport
 from pipecat.workers.runner import WorkerRunner
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.server import RunningServer, running_server
+from tests.peers.test_openai_realtime import events_of
 from tests.voices import say
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -168,6 +169,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Runn
     async with Answering([Turn(LONG)]) as llm:
         (folder / "own.yaml").write_text(
             "bot: {greeting: 'Hello there.'}\n"
+            "speaking: {voices: {rms: {name: flite, settings: {voice: rms}}}}\n"
             "thinking: {llm: {name: openai_compatible, settings: "
             f'{{base_url: "{llm.url}/v1", model: m}}}}}}\n'
         )
@@ -235,6 +237,20 @@ async def test_a_caller_who_interrupts_is_heard_and_the_rest_of_the_reply_is_not
         # The bot's audio comes at the pace at which it is played: much of the reply was never sent.
         assert heard.words().count("On Saturday") < 3
         await heard.until(lambda: "five euros" in heard.words())
+
+
+async def test_a_caller_chooses_a_voice_in_the_address(server: RunningServer):
+    async with calling(server, query="?voice=rms") as caller:
+        await caller.ready()
+        await caller.heard.until(lambda: "server-message" in caller.heard.kinds())
+        [session] = [data["id"] for data in caller.heard.data("server-message") if data["kind"] == "session"]
+        await caller.heard.until(lambda: caller.heard.loud_ms > 100)
+    [*_, joined] = await events_of(server, session, until="joined")
+    assert joined["payload"]["choices"] == {"voice": "rms"}
+    url = f"ws{server.url.removeprefix('http')}/ws"
+    for query in ("?voice=henry", "?reference_voice=anna", "?preset=none"):
+        with pytest.raises(InvalidStatus):
+            await connect(url + query)
 
 
 async def test_a_session_goes_on(server: RunningServer):

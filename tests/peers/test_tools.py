@@ -93,6 +93,9 @@ class CallingOpenAi(OpenAiServer):
             for piece in (arguments[:5], arguments[5:]):
                 await send(tool_calls=[{"index": index, "function": {"arguments": piece}}])
         await send("tool_calls")
+        used = {"prompt_tokens": 12, "completion_tokens": 5, "total_tokens": 17}
+        chunk = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
+        await response.write(f"data: {json.dumps({**chunk, 'choices': [], 'usage': used})}\n\n".encode())
         await response.write(b"data: [DONE]\n\n")
         return None
 

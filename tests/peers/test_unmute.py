@@ -3,7 +3,8 @@
 import asyncio
 import base64
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -14,16 +15,31 @@ from tests.peers.test_browser import Served, serving
 from tests.peers.unmute_front_end import FrontEnd, LoadTest
 from tests.voices import say, silence
 
+RECORDS = (
+    "recording: {enabled: true, folder: recordings, min_free_gb: 0, merged: false}\n"
+    "speaking: {voices: {rms: {name: flite, settings: {voice: rms}}}}\n"
+)
+
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    with serving(tmp_path_factory.mktemp("served"), "llm: {name: documents}", calls=2) as at:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("served")
+
+
+@pytest.fixture(scope="module")
+def served(folder: Path) -> Iterator[Served]:
+    with serving(folder, "llm: {name: documents}", calls=2, more=RECORDS) as at:
         yield at
+
+
+def recordings(folder: Path) -> list[Path]:
+    """Return the calls that are recorded."""
+    return [path.parent for path in (folder / "recordings").rglob("meta.json")]
 
 
 # A late server interrupts after the last words of the answer.
 @pytest.mark.paired
-async def test_the_front_end_talks_with_the_bot(served: Served):
+async def test_the_front_end_talks_with_the_bot(served: Served, folder: Path):
     async with httpx.AsyncClient() as http:
         health = (await http.get(f"{served.address}/v1/health")).json()
         assert health == {
@@ -34,7 +50,8 @@ async def test_the_front_end_talks_with_the_bot(served: Served):
             "ok": True,
         }
         voices = (await http.get(f"{served.address}/v1/voices")).json()
-        assert voices[0]["name"] and voices[0]["source"]["source_type"] == "file"
+        assert [(voice["name"], voice["good"]) for voice in voices] == [("parley", True), ("rms", True)]
+        assert voices[0]["source"]["source_type"] == "file"
         assert (await http.post(f"{served.address}/v1/voices")).status_code == 501
     url = served.address.replace("http", "ws") + "/v1/realtime"
     async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
@@ -42,9 +59,11 @@ async def test_the_front_end_talks_with_the_bot(served: Served):
         one = FrontEnd(socket)
         await one.update()
         assert (await one.until("error"))["error"]["param"] == "session.allow_recording"
-        await one.update(allow_recording=False)
+        # Its choice of a voice comes back as the path of that voice.
+        await one.update(allow_recording=False, voice=voices[1]["source"]["path_on_server"])
         microphone = asyncio.create_task(one.microphone())
         try:
+            assert (await one.until("response.created"))["response"]["voice"] == "rms"
             await one.until("response.text.done", "Parley")
             # The bot speaks first, and all of it was heard.
             assert one.types().index("response.created") < one.types().index("response.audio.delta")
@@ -64,6 +83,28 @@ async def test_the_front_end_talks_with_the_bot(served: Served):
             assert [turn["role"] for turn in history][:3] == ["assistant", "user", "assistant"]
         finally:
             microphone.cancel()
+    assert recordings(folder) == []
+
+
+async def test_only_who_agrees_is_recorded_and_who_refuses_later_is_not_kept(served: Served, folder: Path):
+    before = recordings(folder)
+    url = served.address.replace("http", "ws") + "/v1/realtime"
+    async with connect(url, subprotocols=["realtime"]) as socket:  # type: ignore[list-item]
+        one = FrontEnd(socket)
+        await one.update(allow_recording=True, voice="unmute-prod-website/ex04.wav")
+        warning = (await one.until("error"))["error"]
+        assert (warning["type"], warning["code"]) == ("warning", "unknown_voice")
+        assert (await one.until("session.updated"))["session"]["voice"] == "parley"
+        await one.until("response.audio.delta")
+        await until(lambda: len(recordings(folder)) == len(before) + 1)
+        await one.update(allow_recording=False)
+        await until(lambda: recordings(folder) == before)
+
+
+async def until(is_true: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_true():
+            await asyncio.sleep(0.02)
 
 
 @pytest.mark.slow

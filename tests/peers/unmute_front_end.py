@@ -52,7 +52,7 @@ class FrontEnd:
         self._speech = b""
 
     async def update(self, **session: Any) -> None:
-        given = {"instructions": {"type": "constant", "text": "Be brief."}, "voice": "v", **session}
+        given = {"instructions": {"type": "constant", "text": "Be brief."}, "voice": "parley", **session}
         await self.socket.send(json.dumps({"type": "session.update", "session": given}))
 
     def speak(self, pcm_16k: bytes) -> None:

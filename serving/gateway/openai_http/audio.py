@@ -19,7 +19,7 @@ from python_multipart.exceptions import FormParserError
 from starlette.datastructures import FormData, UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
-from parley.core.call_choices import OWN_VOICE
+from parley.core.call_choices import NO_VOICES, OWN_VOICE, VoiceNames
 from parley.core.errors import CapacityError
 from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.speech_formats import MEDIA_TYPES, SpeechFormat
@@ -75,7 +75,7 @@ class OpenAiAudio:
         settings: of the server.
         usage: counts a request as a turn of its client.
         access: checks that a client may request one.
-        voices: names of the voices that speak, the deployment's own first.
+        voices: names of the voices that speak.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class OpenAiAudio:
         settings: ServerTuning,
         usage: UsageLimits,
         access: Access,
-        voices: Sequence[str] = (OWN_VOICE,),
+        voices: VoiceNames = NO_VOICES,
     ) -> None:
         self._models = models
         self._voices = voices
@@ -194,8 +194,9 @@ class OpenAiAudio:
     ) -> AsyncGenerator[bytes, None]:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._settings.audio_job_s
+        voice = self._voices.find(body.voice_name) or OWN_VOICE
         with await self._take(identity):
-            async with aclosing(self._speak(body.input, kind, body.voice_name)) as pieces:
+            async with aclosing(self._speak(body.input, kind, voice)) as pieces:
                 async for piece in pieces:
                     yield piece
                     if loop.time() > deadline_s:

@@ -1,7 +1,8 @@
 """Socket ``/ws`` of Pipecat's clients (Protocol Buffers) and of its evaluation tool (``pipecat eval run``).
 
 Input: a handshake, admitted like all others (``TalkSockets.admitted``). ``?session=`` goes on with a session,
-and ``?mode=`` chooses the pipeline. Output: one conversation over it. The first message shows the kind of
+``?mode=`` chooses the pipeline, and ``?voice=``, ``?preset=`` and ``?reference_voice=`` are choices of the
+caller (``call_choices``). Output: one conversation over it. The first message shows the kind of
 client: text of the tool, or bytes. The socket takes no line before that message, which has to come within
 ``socket_open_s``, and the number of sockets without one is bounded. From then on it waits for a line where
 there is none. A refused socket is closed with a code and a reason.
@@ -21,6 +22,7 @@ from pipecat.runner.utils import parse_telephony_websocket
 from pydantic import ValidationError
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
+from parley.core.call_choices import CallChoices, ChoiceField
 from parley.core.errors import AgentError, CapacityError, PeerError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.protocols.client_protocol import ProtocolError, json_object
@@ -33,13 +35,14 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
 Admit = Callable[[WebSocket, Mapping[str, object]], AbstractAsyncContextManager[AdmittedClient]]
+Choose = Callable[[Mapping[str, object], ClientIdentity], Awaitable[CallChoices]]
 IsCounted = Callable[[Mapping[str, object]], Awaitable[bool]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.
 EVAL = "eval"
 # Name of Pipecat's other clients in the queue.
 PIPECAT = "pipecat"
 # Fields of the query that begin a call.
-QUERY = ("session", "mode")
+QUERY = ("session", "mode", ChoiceField.VOICE, ChoiceField.PRESET, ChoiceField.REFERENCE_VOICE)
 WRONG_FIRST = "the first message is neither a frame of Pipecat's nor eval-connect"
 # WebSocket close code (IANA registry).
 TRY_AGAIN_LATER = 1013
@@ -52,10 +55,12 @@ class EvalArguments(Queueing, WebSocketRunnerArguments):
     Attributes:
         websocket: accepted.
         identity: client that opened it, with its grants.
+        choices: of the caller.
     """
 
     websocket: ReplayableSocket
     identity: ClientIdentity = ANONYMOUS
+    choices: CallChoices = CallChoices()
 
 
 @dataclass
@@ -74,15 +79,23 @@ class EvalSocket:
         settings: bounds.
         calls: starts conversations.
         admitted: admits a handshake, or raises; the conversation begins in its block.
+        choose: returns the choices of a caller, from the fields of the query.
         is_counted: returns whether the client of a body goes on with a call that it has lost.
     """
 
     def __init__(
-        self, settings: ServerTuning, *, calls: CallTasks, admitted: Admit, is_counted: IsCounted
+        self,
+        settings: ServerTuning,
+        *,
+        calls: CallTasks,
+        admitted: Admit,
+        choose: Choose,
+        is_counted: IsCounted,
     ) -> None:
         self._settings = settings
         self._calls = calls
         self._admitted = admitted
+        self._choose = choose
         self._is_counted = is_counted
         # Accepted sockets that have not identified themselves.
         self._opening = ConcurrencyLimit(
@@ -102,14 +115,15 @@ class EvalSocket:
         """Serve Pipecat's clients (Protocol Buffers and RTVI), and its evaluation tool."""
         within_s = self._settings.hang_up_s
         body: dict[str, object] = {
-            name: value for name in QUERY if (value := websocket.query_params.get(name))
+            str(name): value for name in QUERY if (value := websocket.query_params.get(name))
         }
         if websocket.query_params.get("reconnect") == "true":
             body["reconnect"] = True
         try:
             async with self._admitted(websocket, body) as admitted:
+                choices = await self._choose(body, admitted.identity)
                 await websocket.accept()
-                task = await self._open(ReplayableSocket(websocket), admitted.identity, body)
+                task = await self._open(ReplayableSocket(websocket), admitted.identity, body, choices)
         except (CapacityError, StoreUnavailableError) as error:
             await close_socket(websocket, TRY_AGAIN_LATER, str(error), within_s=within_s)
         except (HTTPException, AgentError) as error:
@@ -119,7 +133,11 @@ class EvalSocket:
             await asyncio.wait({task})
 
     async def _open(
-        self, websocket: ReplayableSocket, identity: ClientIdentity, body: Mapping[str, object]
+        self,
+        websocket: ReplayableSocket,
+        identity: ClientIdentity,
+        body: Mapping[str, object],
+        choices: CallChoices,
     ) -> asyncio.Task[None]:
         """Start the conversation of an accepted socket once its first message has come."""
         settings = self._settings
@@ -146,7 +164,7 @@ class EvalSocket:
             raise PeerError(WRONG_FIRST)
         made = PipecatSocketArguments if kind == PIPECAT else EvalArguments
         return self._calls.start(
-            made(websocket=websocket, identity=identity, body=dict(body)),
+            made(websocket=websocket, identity=identity, body=dict(body), choices=choices),
             call_id=f"socket.{secrets.token_hex(4)}",
             hang_up=lambda: close_socket(websocket, within_s=settings.hang_up_s),
             says_goodbye=True,

@@ -49,6 +49,7 @@ from parley.serving.gateway.admin.apps import AppDisabledError, AppId, Apps
 from parley.serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
 from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
+from parley.serving.gateway.call_choices import CallChooser
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import check_origin
 from parley.serving.gateway.limits import ShareError
@@ -84,6 +85,7 @@ class SocketArguments(Queueing, RunnerArguments):
         mode: of the pipeline.
         identity: client that opened it, with its grants.
         on_first_word: called when the first message of the client is accepted.
+        chooser: has the reference voices that the client may choose; None: it may choose none.
     """
 
     websocket: WebSocket
@@ -91,6 +93,7 @@ class SocketArguments(Queueing, RunnerArguments):
     mode: str
     identity: ClientIdentity = ANONYMOUS
     on_first_word: Callable[[], None] | None = None
+    chooser: CallChooser | None = None
 
 
 class RealtimeSockets:
@@ -105,6 +108,7 @@ class RealtimeSockets:
         apps: switches of the surfaces.
         held: calls over WebRTC, for further connections to them.
         default_mode: of clients that request none.
+        chooser: has the voices that clients may choose.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class RealtimeSockets:
         apps: Apps,
         held: HeldRealtimeCalls,
         default_mode: str,
+        chooser: CallChooser | None = None,
     ) -> None:
         self._settings = settings
         self._calls = calls
@@ -127,6 +132,7 @@ class RealtimeSockets:
         self._apps = apps
         self._held = held
         self._default_mode = default_mode
+        self._chooser = chooser
 
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""
@@ -303,6 +309,7 @@ class RealtimeSockets:
                     body=body,
                     identity=admitted.identity,
                     on_first_word=None if silent is None else silent.give_back,
+                    chooser=self._chooser,
                 )
                 task = self._calls.start(
                     arguments,

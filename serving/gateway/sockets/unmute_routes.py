@@ -1,7 +1,8 @@
 """HTTP routes that Unmute's front end requests before it opens its socket: health, and voices.
 
-The engines run in this process and are loaded before it listens, so they are reported as available. There is
-one voice, the deployment's. Voices are not cloned here, and a request to do so is refused with that reason.
+The engines run in this process and are loaded before it listens, so they are reported as available. The
+voices are those that a caller may choose. Voices are not cloned here, and a request to do so is refused with
+that reason.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,16 +10,19 @@ from collections.abc import Callable, Mapping
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from parley.protocols.unmute import VOICE
+from parley.core.call_choices import OWN_VOICE
+from parley.serving.gateway.call_choices import CallChooser
 
-NOT_CLONED = "voices are not cloned here: the deployment has one voice"
+NOT_CLONED = "voices are not cloned here: choose one of GET /v1/voices"
 
 
-def unmute_router(describe: Callable[[], Mapping[str, object]]) -> APIRouter:
+def unmute_router(describe: Callable[[], Mapping[str, object]], chooser: CallChooser, mode: str) -> APIRouter:
     """Return the routes.
 
     Args:
         describe: returns the names of the engines, as in ``/status``.
+        chooser: has the voices that a caller may choose.
+        mode: of the calls of such clients.
     """
     router = APIRouter()
 
@@ -30,11 +34,12 @@ def unmute_router(describe: Callable[[], Mapping[str, object]]) -> APIRouter:
         return {**up, "voice_cloning_up": False, "ok": all(up.values())}
 
     @router.get("/v1/voices")
-    async def voices() -> list[dict[str, object]]:
-        """Return the one voice of the deployment, for Unmute's front end."""
-        voice = str(describe().get("tts", VOICE))
-        source = {"source_type": "file", "path_on_server": VOICE, "description": voice}
-        return [{"name": VOICE, "comment": voice, "good": True, "instructions": None, "source": source}]
+    async def listed() -> list[dict[str, object]]:
+        """Return the voices that a caller may choose, for Unmute's front end."""
+        engine = str(describe().get("tts", OWN_VOICE))
+        named = [(name, name) for name in chooser.voices_of(mode).names]
+        named += [(voice.id, voice.name) for voice in await chooser.references_of(mode)]
+        return [_sample(name, shown, engine if name == OWN_VOICE else shown) for name, shown in named]
 
     @router.post("/v1/voices")
     async def clone() -> JSONResponse:
@@ -48,3 +53,9 @@ def unmute_router(describe: Callable[[], Mapping[str, object]]) -> APIRouter:
         return JSONResponse({"error": "voices are not collected here"}, status_code=501)
 
     return router
+
+
+def _sample(path: str, name: str, comment: str) -> dict[str, object]:
+    """Return a voice as the front end lists it; its choice comes back as the path."""
+    source = {"source_type": "file", "path_on_server": path, "description": comment}
+    return {"name": name, "comment": comment, "good": True, "instructions": None, "source": source}

@@ -31,6 +31,7 @@ from parley.protocols.openai_realtime.shapes import TRANSCRIPTION
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
 from parley.serving.gateway.auth.usage import RequestRate
+from parley.serving.gateway.call_choices import CallChooser
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import check_connected, check_origin
 from parley.serving.gateway.limits import Slot
@@ -65,6 +66,7 @@ class RealtimeCallArguments(RunnerArguments):
         identity: client that opened it, with its grants.
         first_event: event that the client has sent with its offer; empty: none.
         on_first_word: called when the first sound or message of the client has come.
+        chooser: has the reference voices that the client may choose; None: it may choose none.
     """
 
     connection: SmallWebRTCConnection
@@ -73,6 +75,7 @@ class RealtimeCallArguments(RunnerArguments):
     identity: ClientIdentity = ANONYMOUS
     first_event: str = ""
     on_first_word: Callable[[], None] | None = None
+    chooser: CallChooser | None = None
     # They do not wait for a line.
     line: None = None
 
@@ -135,6 +138,7 @@ class RealtimeCalls:
         admitted: admits a client to the protocol's surface (``RealtimeSockets.admitted``).
         held: calls that are on.
         default_mode: of clients that request none.
+        chooser: has the voices that clients may choose.
     """
 
     def __init__(
@@ -147,7 +151,9 @@ class RealtimeCalls:
         admitted: Admitted,
         held: HeldRealtimeCalls,
         default_mode: str,
+        chooser: CallChooser | None = None,
     ) -> None:
+        self._chooser = chooser
         self._settings = settings
         self._door = door
         self._calls = calls
@@ -210,6 +216,7 @@ class RealtimeCalls:
             identity=call.identity,
             first_event=call.offer.first_event,
             on_first_word=call.silent.give_back,
+            chooser=self._chooser,
         )
         task = self._calls.start(
             arguments,

@@ -1,23 +1,30 @@
 """Voices of which a caller chooses one: their names, their plan, and which of them speaks."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import ValidationError
 
 from parley.configs.deployment import Deployment
-from parley.core.call_choices import ChoiceField
+from parley.core.call_choices import NO_VOICES, ChoiceField, VoiceNames
+from parley.core.call_events import VoiceChosen
 from parley.core.errors import ConfigError
 from parley.core.usage import Stage
 from parley.models.stt import Transcript
 from parley.models.tts import SpeechPiece
+from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.engines.loading import Executors, Loaded, create_chosen_voices
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.stages.call_voice import CallVoice
 from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.processors.speech.engine_tts import EngineTtsService
+from parley.runtime.loop_clock import LoopClock
+from parley.session_store.conversation import Conversation
+from parley.telemetry.engine_names import EngineNames
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import ScriptedLanguageModel, ScriptedRow
 from tests.fakes.stt import ScriptedStt
@@ -94,3 +101,44 @@ async def test_answers_from_documents_follow_no_text():
     chosen = deployment()
     engines = engines_of(chosen, ToneTts(), Documents(DocumentsSettings()))
     assert engines.choices_of("cascade").fields == frozenset()
+
+
+async def test_the_client_of_a_call_may_choose_another_voice_after_the_call_has_begun():
+    chosen, own = deployment(tts="hibari", voices=RMS, voice_aliases={"marin": "rms"}), ToneTts()
+    voices = await create_chosen_voices(chosen, plan(chosen), own)
+    engines = engines_of(chosen, own, ScriptedRow(("Yes.",)), chosen_voices=voices)
+    assert engines.choices_of("cascade").voice_names == VoiceNames(("parley", "rms"), {"marin": "rms"})
+    # Nothing speaks there whose voice could be chosen.
+    assert engines.choices_of("duplex").voice_names == NO_VOICES
+    voices["rms"].phrases.warm()
+    greeting = chosen.bot.greeting
+    call = Call(cast(Conversation, None), "webrtc", LiveCall(LoopClock()))
+    names = EngineNames(call.events, engines.names("cascade"), engine_of=engines.voice_engine)
+    voice, service = CallVoice(engines, call), await engines.build_tts(call.events)
+    assert isinstance(service, EngineTtsService)
+    said = []
+    for name in ("", "rms", "parley"):
+        if name:
+            call.events.publish(VoiceChosen(0, name))
+        # A synthesis for the next reply, run in place.
+        own.clauses.clear()
+        service.prepare("Yes.")
+        said.append((own.clauses == ["Yes."], names[Stage.TTS], voice.kept(greeting) is not None))
+    assert said == [(True, "hibari", False), (False, "flite", True), (True, "hibari", False)]
+    service.forget_prepared()
+
+
+@pytest.mark.parametrize(
+    ("aliases", "fault"),
+    [
+        ({"marin": "slt"}, "'marin' names 'slt', which is not in voices"),
+        ({"rms": "parley"}, "'rms' is the name of a voice"),
+        ({"parley": "rms"}, "'parley' is the name of a voice"),
+    ],
+)
+def test_an_alias_of_a_voice_names_one_of_the_deployment_and_takes_no_name_of_one(
+    aliases: dict[str, str], fault: str
+):
+    with pytest.raises(ValidationError, match=fault):
+        deployment(voices=RMS, voice_aliases=aliases)
+    assert deployment(voices=RMS, voice_aliases={"en-US/Ava": "parley"}).speaking.voice_aliases

@@ -1,7 +1,7 @@
 """A half-duplex call whose engines or client fail: the page is notified, and nothing is left over."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pytest
 from parley.configs.deployment import Bot, Deployment, Hearing, Remembering
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
+from parley.models.omni import OmniHost
 from parley.models.tts import TextToSpeech
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
@@ -73,10 +74,13 @@ async def call(
     protocol: ClientProtocol | None = None,
     late_ms: int = 0,
     earlier: str = "",
+    omni: Sequence[OmniHost] = (),
+    imitated: Callable[[str], Awaitable[np.ndarray]] | None = None,
 ) -> AsyncIterator[Caller]:
     """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it.
 
-    ``earlier``: words of the caller in the session before the call.
+    ``earlier``: words of the caller in the session before the call; ``omni``: engines of a call in full
+    duplex; ``imitated``: as in ``run_socket_session``.
     """
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
@@ -86,12 +90,14 @@ async def call(
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
     answering = LlmRuntime(deployment, AnsweringPlan(Documents(DocumentsSettings()), None, False), model)
     heard = LateEngine(ScriptedStt(), as_transcript, late_ms)
-    loaded = Loaded(EnergyVad(0.01), ScriptedTurn([0.95] * 9), heard, voice or ToneTts(), answering)
+    loaded = Loaded(
+        EnergyVad(0.01), ScriptedTurn([0.95] * 9), heard, voice or ToneTts(), answering, omni=tuple(omni)
+    )
     inline = InlineExecutor()
     before = asyncio.all_tasks()
     caller = Caller()
     async with (
-        Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines,
+        Engines(deployment, loaded, Executors(*[inline] * 4, omni=InlineExecutor)) as engines,
         open_conversations(deployment, answering) as conversations,
     ):
         async with conversations.open() as conversation:
@@ -106,7 +112,10 @@ async def call(
                 failure: BaseException | None = None
                 try:
                     await run_socket_session(
-                        engines, conversation, session, mode="cascade", rules=ClientRules()
+                        *(engines, conversation, session),
+                        mode="duplex" if omni else "cascade",
+                        rules=ClientRules(),
+                        imitated=imitated,
                     )
                 except Exception as error:
                     failure = error

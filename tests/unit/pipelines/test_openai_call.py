@@ -6,12 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parley.pipelines.sockets.realtime_socket import _TurnAnswers
+from parley.core.call_choices import VoiceNames
+from parley.core.errors import PeerError
+from parley.pipelines.sockets.answer_state import TurnAnswers
 from parley.protocols.client_protocol import SessionUpdate, written
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.events import Kind
 from tests import virtual_time
+from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.unit.pipelines.test_half_duplex_call import Caller, call
 from tests.unit.protocols.test_openai_realtime import message
 
@@ -144,7 +147,7 @@ def test_a_request_before_the_first_turn_is_not_for_that_turn(tmp_path: Path):
 
 def test_an_answer_on_request_is_asked_again_where_a_noise_cut_it():
     """The model is asked again without a new turn; a later turn with the same words is another one."""
-    answers = _TurnAnswers(lambda: SessionUpdate(answers=False), CallEvents())
+    answers = TurnAnswers(lambda: SessionUpdate(answers=False), CallEvents())
     assert answers("what is it?", is_again=False) == ""
     answers.request()
     assert answers("what is it?", is_again=True) is None
@@ -204,3 +207,41 @@ def test_a_client_that_is_eager_waits_less_for_the_end_of_a_turn(tmp_path: Path)
 
     high, low = (wait_ms(tmp_path / name, name) for name in ("high", "low"))
     assert high < low
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_an_engine_imitates_the_reference_voice_that_a_client_names(tmp_path: Path, is_there: bool):
+    tone = np.full(1_600, 0.1, np.float32)
+    host, protocol = ScriptedOmniHost(OmniScript()), OpenAIRealtime("parley")
+    protocol.permit(instructions=True, voices=VoiceNames(clones=True, references=("anna",)))
+    asked: list[str] = []
+
+    async def imitated(voice_id: str) -> np.ndarray:
+        asked.append(voice_id)
+        if not is_there:
+            raise PeerError("reference_voice: there is no voice 'anna'")
+        return tone
+
+    async def scenario() -> Caller:
+        async with call(tmp_path, protocol=protocol, omni=[host], imitated=imitated) as caller:
+            voice = {"type": "realtime", "audio": {"output": {"voice": {"id": "anna"}}}}
+            caller.say(type="session.update", session=voice)
+            await caller.until("session.updated")
+            speak(caller, loud=False)
+            await asyncio.sleep(1)
+            caller.say(type="session.update", session=voice)
+            caller.say(type="session.update", session={"audio": {"output": {"voice": "parley"}}})
+            await asyncio.sleep(1)
+        return caller
+
+    caller = virtual_time.run(scenario())
+    assert asked == ["anna"]
+    shown = [each["session"]["audio"]["output"]["voice"] for each in caller.of("session.updated")]
+    assert shown == [{"id": "anna"}] * 2
+    [preparation] = host.engines[0].prepared
+    assert (preparation.tts_ref_audio is tone) == (preparation.llm_ref_audio is tone) == is_there
+    refused = [each["error"]["code"] for each in caller.of("error")]
+    # Removed since it was listed; and a change of what the engine was prepared with.
+    assert refused == [*([] if is_there else ["invalid_value"]), "cannot_update_voice"]
+    [joined] = [event.payload for event in caller.events if event.kind is Kind.JOINED]
+    assert joined.get("choices") == ({"reference_voice": "anna"} if is_there else None)

@@ -10,10 +10,12 @@ import pytest
 from parley.core.call_events import EngineUsed
 from parley.core.client_rules import ClientRules
 from parley.core.grants import ClientIdentity, Grants
+from parley.core.usage import Usage
 from parley.pipelines.call import Call, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.sockets.client_checks import permitted
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
+from parley.processors.dialogue.counted_answers import CountedText
 from parley.protocols.client_protocol import Happening, OutOfBandAnswer, OutOfBandRequest
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
@@ -26,16 +28,33 @@ async def _granted(_identity: object) -> bool:
     return True
 
 
-async def _fails(*_given: object, **_named: object) -> str:
+async def _fails(*_given: object, **_named: object) -> CountedText:
     raise ValueError("a fault of a vendor's library")
 
 
-def test_an_answer_that_fails_in_any_way_is_reported_and_counted(tmp_path: Path):
+async def _answers(*_given: object, **_named: object) -> CountedText:
+    return CountedText("Joy.", "model-1", SPENT)
+
+
+SPENT = Usage(prompt_tokens=20, completion_tokens=2)
+FAILED = OutOfBandAnswer("one", fault="the answer failed")
+
+
+@pytest.mark.parametrize(
+    ("infer", "answer", "spent"),
+    [
+        (_fails, FAILED, ("", Usage(unreported_requests=1))),
+        (_answers, OutOfBandAnswer("one", "Joy.", usage=SPENT), ("model-1", SPENT)),
+    ],
+)
+def test_each_answer_is_reported_and_counted_also_one_that_fails_in_any_way(
+    infer: Any, answer: OutOfBandAnswer, spent: tuple[str, Usage], tmp_path: Path
+):
     async def scenario() -> tuple[list[Happening], list[EngineUsed]]:
         store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
         reported: list[Happening] = []
         used: list[EngineUsed] = []
-        answering = SimpleNamespace(infer=_fails, usage=SimpleNamespace(try_take=_granted))
+        answering = SimpleNamespace(infer_counted=infer, usage=SimpleNamespace(try_take=_granted))
         deployment = SimpleNamespace(bot=SimpleNamespace(system_prompt=""))
         engines: Any = SimpleNamespace(answering=answering, deployment=deployment)
         try:
@@ -52,8 +71,8 @@ def test_an_answer_that_fails_in_any_way_is_reported_and_counted(tmp_path: Path)
         return reported, used
 
     reported, used = virtual_time.run(scenario())
-    assert reported == [OutOfBandAnswer("one", fault="the answer failed")]
-    assert [each.usage.unreported_requests for each in used] == [1]
+    assert reported == [answer]
+    assert [(each.model, each.usage, each.is_out_of_band) for each in used] == [(*spent, True)]
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parley.core.call_choices import VoiceNames
 from parley.protocols.client_protocol import (
     Began,
     Begin,
@@ -175,6 +176,18 @@ def test_prepare_is_read_once_and_all_of_it():
     assert update.instructions == "Be kind." and update.settings == {"temperature": 0.5}
     assert update.llm_ref_audio is not None and update.llm_ref_audio.tolist() == [0.5] * 8
     assert code_of(protocol, text) == "invalid_state"
+
+
+@pytest.mark.parametrize(
+    ("clones", "unused"),
+    [(True, None), (False, ["ref_audio_base64: the bot speaks with the deployment's voice"])],
+)
+def test_a_reference_voice_that_is_not_imitated_is_named(clones: bool, unused: list[str] | None):
+    protocol = MiniCpmDuplex(lambda: 0.0)
+    protocol.permit(instructions=True, voices=VoiceNames(clones=clones))
+    protocol.read(json.dumps({"type": "prepare", "ref_audio_base64": SECOND}), 0)
+    [*_, prepared] = protocol.messages_for(Ready(1_000), 0)
+    assert prepared["type"] == "prepared" and prepared.get("unused") == unused
 
 
 def test_the_queue_is_told_once_and_its_end_always():

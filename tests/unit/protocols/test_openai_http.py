@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from parley.core.call_choices import VoiceNames
 from parley.core.media import WordTime
 from parley.protocols.openai_chat import CompletionRequest, completion_parts
 from parley.protocols.openai_http import (
@@ -110,6 +111,13 @@ def test_a_dialogue_that_ends_with_the_bot_or_nothing_is_refused():
 def test_the_voice_may_be_an_object():
     request = SpeechRequest(model="parley", input="Hi", voice={"id": "parley"}, response_format="opus")
     assert request.checked_format() == "opus"
+
+
+def test_a_voice_may_have_the_name_of_another_providers():
+    request = SpeechRequest(model="parley", input="Hi", voice="marin")
+    assert request.checked_format(VoiceNames(("parley", "rms"), {"marin": "rms"})) == "mp3"
+    with pytest.raises(OpenAiHttpError, match="Supported values for 'voice' are: 'parley', 'rms', 'ash'"):
+        request.checked_format(VoiceNames(("parley", "rms"), {"ash": "rms"}))
 
 
 def test_captions_end_at_pauses_and_when_they_get_long():

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from openai.types.realtime import RealtimeResponseUsage
 
+from parley.core.call_choices import VoiceNames
 from parley.core.client_rules import CLIENT_HEADING
 from parley.core.passage_notes import CitedPassage
+from parley.core.usage import Usage
 from parley.models.tools.arguments import schema_faults
 from parley.pipelines.call import client_prompt
 from parley.protocols.client_mcp import (
@@ -46,6 +49,7 @@ from parley.protocols.client_protocol import (
     ReplyBegan,
     ReplyCites,
     ReplyOver,
+    ReplyUsed,
     ReplyWords,
     Send,
     SessionEnded,
@@ -318,6 +322,135 @@ def test_the_session_is_told_with_what_holds_and_not_with_what_was_wished():
         "format": {"type": "audio/pcm", "rate": 24_000}, "voice": "parley", "speed": 1.0,
     }  # fmt: skip
     assert "temperature" not in session
+
+
+VOICES = VoiceNames(("parley", "rms", "cedar"), {"ash": "rms"})
+
+
+def voiced(name: object) -> dict[str, Any]:
+    return {"type": "realtime", "audio": {"output": {"voice": name}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "voice"),
+    [
+        ("rms", "rms"),
+        ({"id": "rms"}, "rms"),
+        # A voice of this deployment has the name of one of OpenAI's.
+        ("cedar", "cedar"),
+        ("ash", "rms"),
+        # Clients send OpenAI's voices by default.
+        ("marin", "parley"),
+        (None, "parley"),
+    ],
+)
+def test_a_voice_of_the_deployment_is_chosen_by_its_name_or_by_that_of_another_provider(
+    name: object, voice: str
+):
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    wanted = talk.say("session.update", session=voiced(name))
+    assert wanted == ([] if voice == "parley" else [SessionUpdate(voice=voice)])
+    assert talk.received[-1]["session"]["audio"]["output"]["voice"] == voice
+    talk.report(ReplyBegan("a"))
+    [created] = [each for each in talk.received if each["type"] == "response.created"]
+    assert created["response"]["audio"]["output"]["voice"] == voice
+
+
+@pytest.mark.parametrize("name", ["henry", "", 7, {"name": "rms"}, "x" * 300])
+def test_an_unknown_voice_is_refused_with_the_known_ones(name: object):
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    assert talk.say("session.update", session={**voiced(name), "instructions": "Be kind."}) == []
+    error = talk.error()
+    assert (error["code"], error["param"]) == ("invalid_value", "session.audio.output.voice")
+    if name == "henry":
+        known = "'parley', 'rms', 'cedar', 'ash'"
+        assert error["message"] == f"Invalid value: 'henry'. Supported values are: {known}."
+    talk.say("session.update", session={})
+    assert talk.received[-1]["session"]["instructions"] == ""
+
+
+def test_a_voice_cannot_change_once_the_client_has_audio_of_it():
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    talk.report(ReplyBegan("a"))
+    assert talk.say("session.update", session=voiced("rms")) == [SessionUpdate(voice="rms")]
+    talk.report(ReplyAudio(b"\0\0", 20.0), ReplyOver("a"))
+    assert talk.say("session.update", session={**voiced("cedar"), "instructions": "Be kind."}) == []
+    error = talk.error()
+    assert error["code"] == "cannot_update_voice"
+    assert error["message"] == "Cannot update a conversation's voice if assistant audio is present."
+    # Clients repeat their whole session with each change.
+    assert talk.say("session.update", session={**voiced("ash"), "instructions": "Be kind."}) == [
+        SessionUpdate(instructions="Be kind.")
+    ]
+
+
+def test_a_client_that_reads_may_change_the_voice_at_any_time():
+    talk = Talk()
+    talk.protocol.permit(instructions=True, voices=VOICES)
+    talk.say("session.update", session={"output_modalities": ["text"]})
+    talk.report(ReplyBegan("a"), ReplyAudio(b"\0\0", 20.0), ReplyOver("a"))
+    assert talk.say("session.update", session=voiced("rms")) == [SessionUpdate(voice="rms")]
+
+
+SPENT = Usage(prompt_tokens=30, cached_tokens=10, cache_write_tokens=2, completion_tokens=7)
+SHOWN = {
+    "total_tokens": 49,
+    "input_tokens": 42,
+    "output_tokens": 7,
+    "input_token_details": {"cached_tokens": 10, "text_tokens": 42, "audio_tokens": 0},
+    "output_token_details": {"text_tokens": 7, "audio_tokens": 0},
+}
+
+
+def ended(talk: Talk) -> list[Any]:
+    """Return the usage of the responses that are over."""
+    done = [each["response"]["usage"] for each in talk.received if each["type"] == "response.done"]
+    assert all(
+        each["response"]["usage"] is None for each in talk.received if each["type"] == "response.created"
+    )
+    for each in filter(None, done):
+        assert RealtimeResponseUsage.model_validate(each).to_dict() == each
+    return done
+
+
+def test_a_response_ends_with_the_tokens_of_its_own_reply():
+    talk = Talk()
+    talk.report(
+        ReplyUsed("a", SPENT),
+        ReplyBegan("a"),
+        # That of the next one is known while this one is spoken.
+        ReplyUsed("b", SPENT + SPENT),
+        ReplyOver("a"),
+        ReplyBegan("b"),
+        ReplyOver("b", was_cut=True),
+        ReplyBegan("c"),
+        ReplyOver("c"),
+    )
+    first, second, unknown = ended(talk)
+    assert first == SHOWN and second["total_tokens"] == 98 and unknown is None
+
+
+def test_a_call_of_a_tool_and_a_text_outside_of_the_conversation_have_tokens_too():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}", SPENT), ToolCalled("call_2", "order", "{}"))
+    talk.say("response.create", response={"conversation": "none", "output_modalities": ["text"]})
+    [request] = [each for each in talk.done if isinstance(each, OutOfBandRequest)]
+    talk.report(OutOfBandAnswer(request.request_id, "Joy.", usage=SPENT))
+    assert ended(talk) == [SHOWN, None, SHOWN]
+
+
+def test_tokens_of_audio_are_shown_and_no_kinds_that_are_not_known():
+    talk = Talk()
+    heard = Usage(prompt_tokens=5, audio_prompt_tokens=20, audio_completion_tokens=50, completion_tokens=9)
+    talk.report(ReplyUsed("a", heard), ReplyBegan("a"), ReplyOver("a"))
+    talk.report(ReplyUsed("b", heard + Usage(cached_tokens=8)), ReplyBegan("b"), ReplyOver("b"))
+    plain, cached = ended(talk)
+    assert plain["input_token_details"] == {"cached_tokens": 0, "text_tokens": 5, "audio_tokens": 20}
+    assert plain["output_token_details"] == {"text_tokens": 9, "audio_tokens": 50}
+    assert cached["input_token_details"] == {"cached_tokens": 8} and cached["input_tokens"] == 33
 
 
 def test_an_update_of_which_one_part_is_wrong_changes_nothing():

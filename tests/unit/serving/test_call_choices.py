@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from fastapi import FastAPI
 
 from parley.audio.wav import encode_wav
 from parley.core.call_choices import CLONING, PROMPT_FIELDS, ChoiceField, ChoiceOffer
@@ -20,13 +21,14 @@ from parley.serving.gateway.app import create_app
 from parley.serving.gateway.call_choices import CallChooser, CallOffers
 from parley.serving.gateway.reference_voices.voices import Voices
 from parley.serving.gateway.settings import ServerTuning
+from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import asking
 from tests.unit.serving.test_presets import write
 
 TONE = (0.3 * np.sin(np.arange(16_000) / 20)).astype(np.float32)
 OFFERS = {
-    "cascade": ChoiceOffer("a model", PROMPT_FIELDS | {ChoiceField.VOICE}, ("parley", "rms")),
+    "cascade": ChoiceOffer("a model", PROMPT_FIELDS | {ChoiceField.VOICE}, ("parley", "rms"), {"ash": "rms"}),
     "duplex": ChoiceOffer("an engine", CLONING),
 }
 TRUSTED = replace(ANONYMOUS, grants=Grants(instructions=True))
@@ -64,6 +66,7 @@ async def test_a_call_gets_the_voice_the_preset_and_the_instructions_that_it_nam
     chosen = await chooser.choose(body, TRUSTED)
     assert (chosen.voice, chosen.preset_text, chosen.instructions) == ("rms", "You are a bank.", "Be brief.")
     assert chosen.reference_audio is None
+    assert (await chooser.choose({"voice": "ash"}, ANONYMOUS)).voice == "rms"
 
 
 async def test_an_engine_that_imitates_gets_the_voice_of_the_preset_or_the_chosen_one(
@@ -76,6 +79,20 @@ async def test_an_engine_that_imitates_gets_the_voice_of_the_preset_or_the_chose
     chosen = await chooser.choose(body, ANONYMOUS)
     assert chosen.reference_audio is not None and chosen.reference_audio.max() < 0.2
     assert chosen.preset_text == "You are a bank."
+
+
+async def test_reference_voices_are_offered_where_the_engine_imitates(chooser: CallChooser, voices: Voices):
+    [anna] = voices.all()
+    assert await chooser.references_of("duplex") == [anna] and await chooser.references_of("cascade") == []
+    assert (await chooser.imitated(anna.id)).max() > 0
+    with pytest.raises(PeerError, match="there is no voice 'ben'"):
+        await chooser.imitated("ben")
+    app = FastAPI()
+    app.include_router(unmute_router(lambda: {"tts": "hibari"}, chooser, "duplex"))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
+        own, listed = (await client.get("/v1/voices")).json()
+    assert (own["name"], own["comment"]) == ("parley", "hibari")
+    assert (listed["name"], listed["source"]["path_on_server"]) == (anna.name, anna.id)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +122,7 @@ async def test_a_server_without_offers_takes_calls_that_choose_nothing():
     with pytest.raises(PeerError, match="offers no choice"):
         await chooser.choose({"voice": "rms"}, ANONYMOUS)
     assert chooser.offered(ANONYMOUS).modes == {}
-    assert chooser.voices == ("parley",)
+    assert chooser.voices.names == ("parley",)
 
 
 def client_for(presets: Presets, voices: Voices, *, may_instruct: bool) -> Any:

@@ -141,6 +141,29 @@ def test_the_end_of_the_reply_speaks_the_rest_at_once():
     play(scenario, engine)
 
 
+def test_another_voice_speaks_from_the_next_reply_on():
+    first, second = ToneTts(), ToneTts()
+
+    async def scenario(call: Call) -> None:
+        await call.worker.queue_frame(LLMFullResponseStartFrame())
+        await call.worker.queue_frame(LLMTextFrame("One two three, "))
+        await call.wait_s(0.02)
+        call.service.prepare("Seven.")
+        call.service.choose(second)
+        await call.worker.queue_frame(LLMTextFrame("four five six seven eight nine ten."))
+        await call.worker.queue_frame(LLMFullResponseEndFrame())
+        await call.wait_s(3)
+        await call.says("Seven.")
+        await call.wait_s(1)
+        call.service.choose(first)
+        await call.says("Eight.")
+
+    play(scenario, first)
+    # What was prepared for the next reply is not said in the former voice.
+    assert first.clauses == ["One two three,", "Seven.", "four five six seven eight nine ten.", "Eight."]
+    assert second.clauses == ["Seven."]
+
+
 def test_clauses_of_a_reply_play_without_a_gap():
     call = play(lambda call: call.says(*REPLY))
     audio = call.output.audio()[: len(REPLY_WORDS) * 1600]
