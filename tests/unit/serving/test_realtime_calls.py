@@ -148,7 +148,7 @@ async def test_what_is_not_an_offer_is_refused_in_the_form_of_openai_and_costs_n
 ):
     async with serving(Gateway()) as client:
         sdp, token = (await caller.offer())["sdp"], bearer(await secret(client))
-        tools = json.dumps({"type": "realtime", "tools": [{"type": "mcp"}]})
+        tools = json.dumps({"type": "realtime", "tools": [{"type": "web_search"}]})
         for body, param, why in (
             ({"content": sdp, "headers": {"content-type": "application/json"}}, None, "application/sdp"),
             ({"content": b"v=0\xff", "headers": SDP}, "body", "UTF-8"),
