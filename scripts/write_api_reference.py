@@ -42,6 +42,7 @@ OWN_BODIES: Mapping[str, type[BaseModel] | str] = {
     "POST /sessions/{session_id}/api/offer": OfferRequest,
     "PATCH /sessions/{session_id}/api/offer": CandidatesRequest,
     "POST /api/sessions/import": "JSON lines of an export",
+    "POST /api/chat": "JSON: a request of `/ws/chat` ([chat_sockets.md](chat_sockets.md#post-apichat))",
     "POST /api/assets/ref_audio": Upload,
 }
 # Documents of the protocols that sockets speak.

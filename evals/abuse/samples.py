@@ -52,6 +52,7 @@ BODIES: Mapping[str, Any] = {
     "POST /start": {"body": {}},
     "PUT /api/admin/apps/{app_id}": {"enabled": True},
     "PUT /api/config/eta": {},
+    "POST /api/chat": {"messages": [{"role": "user", "content": "Hello."}]},
     "POST /api/sessions/{session_id}/messages": {"text": "Hello."},
     "POST /api/sessions/{session_id}/annotations": {
         "annotations": [{"stream": "vision", "age_ms": 100, "payload": {"gesture": "pointing"}}]

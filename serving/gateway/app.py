@@ -99,7 +99,7 @@ from parley.serving.gateway.session_api import (
 )
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.share_routes import PAGE_PATH, SHARED_PATH
-from parley.serving.gateway.sockets.chat_sockets import ChatSockets
+from parley.serving.gateway.sockets.chat_sockets import CHAT_PATH, ChatSockets
 from parley.serving.gateway.sockets.eval_socket import EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
@@ -508,7 +508,9 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             expose_headers=["retry-after", SESSION_HEADER, TOKEN_HEADER],
         )
     shared = (PAGE_PATH, SHARED_PATH)
-    app.add_middleware(PageHeaders, private=(PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared)
+    app.add_middleware(
+        PageHeaders, private=(PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared
+    )
 
 
 def add_error_answers(app: FastAPI) -> None:

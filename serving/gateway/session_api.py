@@ -99,7 +99,7 @@ MAX_FOUND = 100
 # Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
 # Paths of typed turns, whose bodies may hold pictures.
-MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages|/v1/chat/completions")
+MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages|/v1/chat/completions|/api/chat")
 MAX_PICTURES = 8
 # Base64; the length of the whole body usually applies first.
 MAX_PICTURE_CHARS = 100_000_000

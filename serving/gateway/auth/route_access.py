@@ -92,6 +92,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("POST", "/v1/chat/completions"): _C,
     ("POST", "/v1/audio/speech"): _C,
     ("POST", "/v1/audio/transcriptions"): _C,
+    ("POST", "/api/chat"): _C,
     ("POST", "/api/client"): _C,
     ("POST", "/start"): _C,
     ("POST", "/api/offer"): _C,

@@ -31,6 +31,7 @@ from typing import Literal
 from fastapi import APIRouter, HTTPException, WebSocket
 from fastapi.responses import JSONResponse
 from pipecat.runner.types import RunnerArguments
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketState
 
 from parley.core.errors import AgentError, CapacityError, PeerError, StoreError, UnknownSessionError
@@ -49,7 +50,7 @@ from parley.serving.gateway.auth.client_auth import SUBPROTOCOLS as TOKENS
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
 from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
 from parley.serving.gateway.calls import CallTasks
-from parley.serving.gateway.http.requests import check_origin
+from parley.serving.gateway.http.requests import BodyError, check_origin
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
@@ -303,19 +304,19 @@ class RealtimeSockets:
     @asynccontextmanager
     async def admitted(
         self,
-        websocket: WebSocket,
+        connection: HTTPConnection,
         body: Mapping[str, object],
         *,
         app: AppId,
         uses_recogniser: bool,
         may_wait: bool = False,
     ) -> AsyncIterator[AdmittedClient]:
-        """Admit a handshake of any surface; the single place of that decision.
+        """Admit a handshake of any surface, or a request like one; the single place of that decision.
 
         Its conversation begins in the block: one that is refused there is no session of its client.
 
         Args:
-            websocket: not accepted yet.
+            connection: a socket that is not accepted yet, or a request.
             body: request of the client: ``mode``, ``session``.
             app: switch of the surface.
             uses_recogniser: true when the call would use the recogniser.
@@ -328,16 +329,16 @@ class RealtimeSockets:
             HTTPException, AgentError: it is refused; see ``deny``.
         """
         identity = await self._check(
-            websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
+            connection, body, app=app, uses_recogniser=uses_recogniser, may_wait=may_wait
         )
         counted = None if "session" in body else self._usage.take_session(identity)
         with unless_refused(counted):
             # Last, so that a token is used up only by a conversation that begins.
-            yield await self._access.admit(websocket, app)
+            yield await self._access.admit(connection, app)
 
     async def _check(
         self,
-        websocket: WebSocket,
+        connection: HTTPConnection,
         body: Mapping[str, object],
         *,
         app: AppId,
@@ -345,10 +346,10 @@ class RealtimeSockets:
         may_wait: bool = False,
     ) -> ClientIdentity:
         """Check a handshake as ``admit`` does; nothing is used up by it."""
-        check_origin(websocket, allowed=self._settings.allowed_origins)
+        check_origin(connection, allowed=self._settings.allowed_origins)
         self._apps.check(app)
         self._calls.check_room(uses_recogniser=uses_recogniser, may_wait=may_wait)
-        identity = await self._access.check(websocket, app)
+        identity = await self._access.check(connection, app)
         self._calls.check_room(identity=identity, uses_recogniser=uses_recogniser, may_wait=may_wait)
         await self._check_body(body, identity)
         return identity
@@ -367,7 +368,7 @@ def _mode_of(model: str) -> str | None:
 
 async def deny(websocket: WebSocket, error: Exception) -> None:
     """Refuse a handshake, with the reason where the server can send one."""
-    status, message, retry_s = _status_of(error)
+    status, message, retry_s = status_of(error)
     if websocket.application_state is not WebSocketState.CONNECTING:
         # It was accepted, and another client has taken the last line meanwhile.
         await close_socket(websocket, 1013 if status in (429, 503) else 1008, message, within_s=DENY_S)
@@ -382,7 +383,8 @@ async def deny(websocket: WebSocket, error: Exception) -> None:
         return
 
 
-def _status_of(error: Exception) -> tuple[int, str, float]:
+def status_of(error: Exception) -> tuple[int, str, float]:
+    """Return the HTTP status of a refusal, its reason, and the seconds to wait; 0 where none helps."""
     match error:
         case HTTPException():
             return error.status_code, str(error.detail), 0
@@ -396,6 +398,8 @@ def _status_of(error: Exception) -> tuple[int, str, float]:
             return 404, str(error), 0
         case StoreError():
             return 503, str(error), 5
+        case BodyError():
+            return error.status, str(error), 0
         case PeerError():
             return 400, str(error), 0
         case _:
