@@ -118,6 +118,16 @@ class CallRecordings:
         """True when calls are recorded."""
         return self._settings.enabled
 
+    def facts_of(self, call: Call) -> dict[str, str]:
+        """Return the id under which the recording of a call is found, as a fact for its client.
+
+        It is empty where the call is not recorded, or not before its caller has heard the announcement:
+        until then the caller has agreed to nothing.
+        """
+        if not self._settings.enabled or self.announcement_of(call):
+            return {}
+        return {"recording_session_id": call.conversation.session_id}
+
     @asynccontextmanager
     async def recorded(self, call: Call) -> AsyncIterator[None]:
         """Record a call while the block runs, where the deployment enables it."""

@@ -463,6 +463,9 @@ class ChatConversation:
             "input_tokens": question.read_tokens,
             "session_id": self.session_id,
         }
+        if self._engines.recordings.are_made:
+            # The record of a typed conversation is its session.
+            message["recording_session_id"] = self.session_id
         if speaks and not question.given.streaming:
             message["audio_data"] = b"".join(made.audio)
         if made.passages:

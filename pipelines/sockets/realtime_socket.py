@@ -485,7 +485,8 @@ async def run_socket_session(
     if mode == "cascade":
         session.hear_at_once()
     session.add_check(partial(_checked_text, conversation))
-    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
+    began = {**_facts(engines, mode), **engines.recordings.facts_of(call), **(facts or {})}
+    session.happen(Began(conversation.session_id, began))
     if not protocol.wants_units:
         await _until_configured(session)
 
