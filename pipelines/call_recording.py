@@ -95,6 +95,11 @@ class CallRecordings:
         return self._settings.folder
 
     @property
+    def settings(self) -> RecordingSettings:
+        """Settings of the deployment."""
+        return self._settings
+
+    @property
     def bucket(self) -> RecordingBucket | None:
         """Bucket to which finished ones move; None for none."""
         return self._bucket

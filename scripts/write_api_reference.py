@@ -42,6 +42,8 @@ OWN_BODIES: Mapping[str, type[BaseModel] | str] = {
     "POST /sessions/{session_id}/api/offer": OfferRequest,
     "PATCH /sessions/{session_id}/api/offer": CandidatesRequest,
     "POST /api/sessions/import": "JSON lines of an export",
+    "POST /api/sessions/{session_id}/upload-recording": "multipart form with a `file` "
+    "([chat_sockets.md](chat_sockets.md#save-and-share))",
     "POST /api/chat": "JSON: a request of `/ws/chat` ([chat_sockets.md](chat_sockets.md#post-apichat))",
     "POST /api/assets/ref_audio": Upload,
 }

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.recording.settings import RecordingSettings
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.phone.caller_settings import RelaySettings
@@ -57,7 +58,9 @@ def sockets() -> tuple[Entry, ...]:
 
 def application() -> FastAPI:
     """Build the application with every surface; the objects that its routes would call are missing."""
-    absent: Any = SimpleNamespace(store=None, codes=None, folder=None, bucket=None, storage=None)
+    absent: Any = SimpleNamespace(
+        store=None, codes=None, folder=None, bucket=None, storage=None, settings=RecordingSettings()
+    )
     return create_app(
         ServerTuning(),
         run_call=absent,

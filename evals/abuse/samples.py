@@ -57,6 +57,7 @@ BODIES: Mapping[str, Any] = {
     "POST /api/sessions/{session_id}/annotations": {
         "annotations": [{"stream": "vision", "age_ms": 100, "payload": {"gesture": "pointing"}}]
     },
+    "POST /api/sessions/{session_id}/comment": {"comment": "Hello."},
     "POST /api/sessions/{session_id}/comments": {"at_us": 1, "text": "Hello."},
     "POST /api/sessions/{session_id}/shares": {"expires_s": 60},
     "POST /api/shared/{share_id}": {"secret": "nosuchsecret"},
@@ -92,7 +93,7 @@ def path_of(entry: Entry, **given: str) -> str:
 
 def body_of(entry: Entry) -> tuple[bytes, str]:
     """Return a body that the entry accepts, and its content type; both empty when it accepts none."""
-    if entry.method in ("", "GET", "DELETE"):
+    if entry.method in ("", "GET", "HEAD", "DELETE"):
         return b"", ""
     if entry.path.startswith(TELEPHONE) and entry.path != "/twilio/calls":
         return "&".join(f"{name}={value.replace('+', '%2B')}" for name, value in FORM.items()).encode(), (

@@ -88,6 +88,11 @@ _CHAT = {
     },
     "required": ["messages"],
 }
+_UPLOAD = {
+    "type": "object",
+    "properties": {"file": {"type": "string", "format": "binary"}},
+    "required": ["file"],
+}
 _JSON = "application/json"
 # Bodies that a route reads itself, bounded while they arrive: media type and schema.
 OWN_BODIES: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
@@ -98,6 +103,7 @@ OWN_BODIES: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("PATCH", "/sessions/{session_id}/api/offer"): (_JSON, _CANDIDATES),
     ("POST", "/api/sessions/import"): ("application/x-ndjson", {"type": "string"}),
     ("POST", "/api/chat"): (_JSON, _CHAT),
+    ("POST", "/api/sessions/{session_id}/upload-recording"): ("multipart/form-data", _UPLOAD),
 }
 _REFUSAL = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 _OPENAI_REFUSAL = {

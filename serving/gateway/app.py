@@ -84,6 +84,7 @@ from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.privacy_api import privacy_api
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.reference_voices.decoder import VoiceError
 from parley.serving.gateway.replays.jobs import ReplayJobs
 from parley.serving.gateway.replays.routes import ReplayAccess
@@ -91,8 +92,8 @@ from parley.serving.gateway.session_api import (
     IMPORT_PATH,
     MESSAGES_PATH,
     PATH,
+    UPLOAD_PATH,
     AnswerTyped,
-    SessionRecordings,
     on_store_error,
     session_api,
     typed_turn_limit,
@@ -488,6 +489,7 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         max_bytes=settings.max_body_bytes,
         within_s=settings.body_s,
         streamed=(IMPORT_PATH, TRANSCRIPTIONS_PATH, *STREAMED_PATHS),
+        streamed_below=UPLOAD_PATH,
         longer=LongerBodies(
             MESSAGES_PATH,
             max_bytes=settings.max_picture_body_bytes,
