@@ -26,7 +26,11 @@ PARAMETERS: Mapping[str, str] = {
     "comment_id": "nosuchcomment",
     "file": "styles.css",
 }
-QUERIES: Mapping[str, str] = {"/v1/realtime": "model=parley-cascade"}
+QUERIES: Mapping[str, str] = {
+    "/v1/realtime": "model=parley-cascade",
+    # A client that is let in gets 404, and no conversation begins.
+    "/api/chat": "session=nosuchsession",
+}
 SDP = (
     "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n"
     "m=audio 9 UDP/TLS/RTP/SAVPF 96\r\nc=IN IP4 0.0.0.0\r\na=rtpmap:96 opus/48000/2\r\na=sendrecv\r\n"
