@@ -80,6 +80,7 @@ class RecordingSummary:
         has_film: its film is there, as it is for calls with a camera.
         pictures: number of pictures of the camera.
         problem: why the call cannot be read, where its files are encrypted; empty when it can.
+        client_replay: name of the recording that its client has uploaded; empty without one.
     """
 
     call_id: str
@@ -92,6 +93,7 @@ class RecordingSummary:
     has_film: bool
     pictures: int
     problem: str = ""
+    client_replay: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +280,21 @@ def image_file(
     return StoredFile(recording.files, recording.path / IMAGES / name), media_type
 
 
+def client_replay_file(
+    folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None
+) -> tuple[StoredFile, str]:
+    """Return the recording that the client of a call has uploaded, and its media type.
+
+    Raises:
+        MediaError: there is none.
+    """
+    recording = recording_of(folder, session_id, call_id, bucket)
+    name = _client_replay(recording)
+    if not name:
+        raise MediaError("the client of this call has uploaded no recording")
+    return StoredFile(recording.files, recording.path / name), _MEDIA_TYPES[name.rpartition(".")[2]]
+
+
 def asset_file(
     folder: Path, session_id: str, parts: Sequence[str], bucket: RecordingBucket | None = None
 ) -> tuple[StoredFile, str]:
@@ -427,7 +444,13 @@ def _summary(recording: CallRecording, timeline: RecordedTimeline) -> RecordingS
         recording.files.has(recording.path / MERGED),
         recording.files.has(recording.path / VIDEO),
         len(timeline.pictures),
+        client_replay=_client_replay(recording),
     )
+
+
+def _client_replay(recording: CallRecording) -> str:
+    names = CLIENT_REPLAYS.values()
+    return next((name for name in names if recording.files.has(recording.path / name)), "")
 
 
 def _files(recording: CallRecording) -> Iterator[tuple[Path, str]]:

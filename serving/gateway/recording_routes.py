@@ -4,6 +4,7 @@
     GET /{id}/recordings/{call}                   one call: its events, and the peaks of both sides over time
     GET /{id}/recordings/{call}/replay.wav        both sides in stereo, also a part of it (``Range``)
     GET /{id}/recordings/{call}/replay.mp4        film of a call with a camera, likewise
+    GET /{id}/recordings/{call}/client-replay     recording that its client made itself, likewise
     GET /{id}/recordings/{call}/frames/{at}.jpg   picture of the camera at this time, in milliseconds
     GET /{id}/recordings/{call}/images/{name}     picture of a turn of the caller
     GET /{id}/recordings.zip                      all files of the session
@@ -40,6 +41,7 @@ from parley.recording.library import (
     RecordingSummaries,
     StoredFile,
     call_detail,
+    client_replay_file,
     image_file,
     picture_file,
     recordings_of,
@@ -157,6 +159,14 @@ def add_recording_routes(
     ) -> EventStream:
         """Return the film of a recorded call with a camera; also a range of its bytes."""
         return await files.replay(request, session_id, call_id, range_, film=True)
+
+    @router.get("/{session_id}/recordings/{call_id}/client-replay", dependencies=in_use)
+    async def client_replay(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return the recording that the client of a call made itself; also a range of its bytes."""
+        found = files.in_thread(client_replay_file, folder, session_id, call_id, bucket)
+        return await files.ranged(request, *await found_file(found), range_)
 
     _add_picture_routes(router, folder, bucket, files, in_use=in_use)
     return files

@@ -118,6 +118,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", f"{_SESSION}/recordings/{{call_id}}"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/replay.wav"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/replay.mp4"): _S,
+    ("GET", f"{_SESSION}/recordings/{{call_id}}/client-replay"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/frames/{{at_ms}}.jpg"): _S,
     ("GET", f"{_SESSION}/recordings/{{call_id}}/images/{{name}}"): _S,
     ("GET", f"{_SESSION}/meta"): _S,

@@ -18,6 +18,7 @@ from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.chat_exchange import ChatExchange
 from parley.serving.gateway.sockets.chat_sockets import ChatRequestArguments
 from parley.transports.webrtc.signaling import Signaling
+from tests.peers.session_gateway import served
 
 KEY = "k" * 32
 REQUEST = {"messages": [{"role": "user", "content": "Hello."}]}
@@ -165,7 +166,6 @@ async def test_a_full_server_refuses_a_request_and_says_when_to_come_again():
 
 async def test_a_client_that_leaves_ends_its_conversation():
     begun, left = asyncio.Event(), asyncio.Event()
-    sent: list[dict[str, Any]] = []
 
     async def hold(exchange: ChatExchange) -> None:
         await exchange.receive()
@@ -175,35 +175,16 @@ async def test_a_client_that_leaves_ends_its_conversation():
         assert not await exchange.send(json.dumps(DONE))
         left.set()
 
-    body = json.dumps(REQUEST).encode()
-    messages = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def receive() -> dict[str, Any]:
-        if messages:
-            return messages.pop()
+    async with served(application(hold)) as server, asyncio.timeout(10):
+        body = json.dumps(REQUEST).encode()
+        leaving = await server.send("POST", "/api/chat", body, "Content-Type: application/json")
         await begun.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/api/chat",
-        "raw_path": b"/api/chat",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())],
-        "client": ("127.0.0.1", 1234),
-        "server": ("localhost", 80),
-        "scheme": "http",
-        "root_path": "",
-        "http_version": "1.1",
-    }
-    async with asyncio.timeout(10):
-        await application(hold)(scope, receive, send)
-    assert left.is_set()
-    assert sent[0]["status"] == 400
+        leaving.transport.abort()
+        await left.wait()
+        # Its line is free again.
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            while (await client.get("/health")).json()["calls"]:
+                await asyncio.sleep(0.01)
 
 
 async def test_a_conversation_that_cannot_begin_is_a_refusal():

@@ -371,6 +371,7 @@ async def test_with_keys_a_stranger_who_knows_the_id_reads_and_writes_nothing(
             assert (await client.get(address)).status_code == 401
             assert (await client.get(address, headers=other)).status_code == 403
             assert (await client.get(address, headers=mine)).status_code == 200
+        assert (await client.head(f"{shared.session}/assets/merged_replay.wav")).status_code == 401
         for headers, status in (({}, 401), (other, 403), (mine, 200)):
             content = content_of("video/webm")
             assert (await shared.upload(content, headers=headers)).status_code == status
@@ -387,6 +388,17 @@ async def test_one_client_uploads_one_recording_at_a_time_and_ten_in_a_minute(sh
         assert (await shared.upload(content_of("video/webm", 100))).status_code == 200
     refused = await shared.upload(content_of("video/webm", 100))
     assert refused.status_code == 429 and int(refused.headers["retry-after"]) > 0
+
+
+async def test_the_page_of_a_session_offers_a_clients_recording(shared: Shared):
+    content = content_of("video/mp4")
+    await shared.upload(content, "video/mp4")
+    (call,) = (await shared.get("/recordings")).json()["calls"]
+    assert call["client_replay"] == "frontend_replay.mp4"
+    part = await shared.get(f"/recordings/{shared.path.name}/client-replay", range="bytes=5-9")
+    assert (part.status_code, part.content, part.headers["content-type"]) == (206, content[5:10], "video/mp4")
+    other = await shared.get(f"/recordings/{'a' * 32}/client-replay")
+    assert other.status_code == 404
 
 
 async def test_the_newest_call_that_has_a_file_is_read(shared: Shared, tmp_path: Path):
