@@ -11,6 +11,7 @@ import pytest
 from fastapi import FastAPI
 
 from parley.core.errors import CapacityError
+from parley.protocols.client_protocol import STOPPING
 from parley.serving.gateway.admin.apps import Apps
 from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
@@ -185,6 +186,30 @@ async def test_a_client_that_leaves_ends_its_conversation():
         async with httpx.AsyncClient(base_url=server.url) as client:
             while (await client.get("/health")).json()["calls"]:
                 await asyncio.sleep(0.01)
+
+
+async def test_a_server_that_stops_answers_a_request_in_progress():
+    begun = asyncio.Event()
+
+    async def hold(exchange: ChatExchange) -> None:
+        begun.set()
+        try:
+            await exchange.receive()
+            await exchange.receive()
+        finally:
+            # As every conversation by turns ends when it is cancelled.
+            await exchange.close(*STOPPING)
+
+    app = application(hold)
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        asking = asyncio.create_task(client.post("/api/chat", json=REQUEST))
+        await begun.wait()
+        await app.state.drain()
+        stopped = await asyncio.wait_for(asking, 10)
+        late = await client.post("/api/chat", json=REQUEST)
+    assert (stopped.status_code, late.status_code) == (503, 503)
+    assert stopped.json()["detail"] == STOPPING[1]
 
 
 async def test_a_conversation_that_cannot_begin_is_a_refusal():
