@@ -86,8 +86,9 @@ def _walk(routes: Sequence[Any]) -> Iterator[Entry]:
         if isinstance(route, WebSocketRoute):
             yield Entry(route.path, kind="socket")
         elif isinstance(route, Route):
-            # Starlette adds HEAD to GET.
-            for method in (route.methods or set()) - {"HEAD"}:
+            methods = route.methods or set()
+            # Starlette adds HEAD to GET; a route of its own has it alone.
+            for method in methods - {"HEAD"} if "GET" in methods else methods:
                 yield Entry(route.path, method)
         elif isinstance(route, Mount):
             yield Entry(f"{route.path}/{{file}}", "GET")
