@@ -5,7 +5,9 @@ Input: pieces of a file as they arrive, with the kind that its sender claims. Ou
 call is there. The file is there as a whole or not at all; another one of its kind replaces it. It goes with
 its session: retention, deletion, uploads and archives treat it as a part of the call.
 
-The kind is checked by the beginning of the content. Nothing is decoded here. Everything here blocks.
+The kind is checked by the beginning of the content. Nothing is decoded here. A call whose recording leaves
+out personal data or a private pause gets none: the client's own would have what is left out. Everything here
+blocks.
 """
 
 import shutil
@@ -15,6 +17,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from parley.core.call_events import PrivatePauseBegan
 from parley.core.errors import MediaError
 from parley.recording.call_files import is_folder
 from parley.recording.folder import CLIENT_REPLAYS, SESSIONS, CallRecording
@@ -23,6 +26,7 @@ from parley.recording.merge import check_space
 from parley.recording.objects import RecordingBucket
 from parley.recording.retention import REMOVED, mark_used
 from parley.recording.settings import RecordingSettings
+from parley.recording.timeline import timeline_of
 
 # Media types that browsers' recorders claim, and the ending of the file.
 ENDINGS: Mapping[str, str] = {
@@ -34,10 +38,16 @@ ENDINGS: Mapping[str, str] = {
 # Bytes of the beginning by which a kind is known.
 HEAD_BYTES = 64
 MB = 1_000_000
+# Event of a recording from which nothing is recorded for a while.
+PAUSE = PrivatePauseBegan.__name__
 
 
 class NoRecordedCallError(MediaError):
     """The session has no recorded call with which a client's recording could be kept."""
+
+
+class WithheldAudioError(MediaError):
+    """The recording of the call leaves something out, which a client's own recording would have."""
 
 
 class DiskFullError(MediaError):
@@ -114,12 +124,14 @@ class ClientReplayWriter:
             raise MediaError(f"the disk: {error.strerror or type(error).__name__}") from error
 
     def finish(self) -> None:
-        """Put the complete file in its place.
+        """Put the complete file in its place; ``discard`` it where that fails.
 
         Raises:
+            WithheldAudioError: a private pause has begun meanwhile.
             MediaError: the call was removed meanwhile, or the disk refuses.
             ObjectStoreError: the bucket does not answer.
         """
+        check_is_whole(self._call)
         try:
             try:
                 self._stack.close()
@@ -186,6 +198,7 @@ def open_client_replay(
 
     Raises:
         NoRecordedCallError: the session has none.
+        WithheldAudioError: personal data are left out of its recording, or a private pause is.
         DiskFullError: too little space is left.
         MediaError: its call cannot be read, or was removed.
         ObjectStoreError: it is in a bucket that does not answer.
@@ -193,4 +206,19 @@ def open_client_replay(
     found = recordings_of(settings.folder, session_id, bucket)
     if not found:
         raise NoRecordedCallError("the session has no recorded call")
-    return ClientReplayWriter(settings, found[-1], ending, bucket)
+    newest = found[-1]
+    check_is_whole(newest)
+    return ClientReplayWriter(settings, newest, ending, bucket)
+
+
+def check_is_whole(recording: CallRecording) -> None:
+    """Check that nothing is left out of the recording of a call on purpose.
+
+    Raises:
+        WithheldAudioError: personal data are, or a private pause is.
+    """
+    if recording.meta.get("redaction") is not None:
+        raise WithheldAudioError("personal data are left out of this recording: no other one is kept with it")
+    events = timeline_of(recording).events
+    if any(event["event"] == PAUSE for event in events):
+        raise WithheldAudioError("this call had a private pause: no other recording is kept with it")

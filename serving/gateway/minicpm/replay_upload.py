@@ -10,7 +10,9 @@ A refusal reads on, so that its client reads the reason. A session that is delet
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from typing import Any, TypeVar
 
 from fastapi import HTTPException, Request
 
@@ -24,6 +26,7 @@ from parley.recording.client_replay import (
     ClientReplayWriter,
     DiskFullError,
     NoRecordedCallError,
+    WithheldAudioError,
     ending_of,
     open_client_replay,
 )
@@ -35,6 +38,7 @@ from parley.serving.gateway.http.requests import BodyError, read_pieces
 from parley.serving.gateway.limits import ConcurrencyLimit, Rate
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 
+_T = TypeVar("_T")
 FIELD = "file"
 # Uploads at the same time, each with a file on the disk, and those of one address in a minute.
 MOST_UPLOADS, UPLOADS_PER_MINUTE = 8, 10
@@ -59,6 +63,8 @@ class ClientReplayUpload:
         self, settings: ServerTuning, recording: RecordingSettings, bucket: RecordingBucket | None
     ) -> None:
         self._settings, self._recording, self._bucket = settings, recording, bucket
+        # A disk or a bucket that takes nothing keeps threads of its own, which no call waits for.
+        self._threads = ThreadPoolExecutor(MOST_UPLOADS, thread_name_prefix="client_replays")
         self._most_bytes = int(recording.max_replay_mb * MB)
         self._rate = Rate(
             UPLOADS_PER_MINUTE, "{limit} uploads in a minute: go on later", clients=COUNTED_CLIENTS
@@ -98,10 +104,12 @@ class ClientReplayUpload:
                 try:
                     await exists(session_id)
                 except UnknownSessionError:
-                    await asyncio.to_thread(writer.undo)
+                    await self._in_thread(writer.undo)
                     raise
             except NoRecordedCallError as error:
                 raise HTTPException(404, str(error)) from error
+            except WithheldAudioError as error:
+                raise HTTPException(403, str(error)) from error
             except DiskFullError as error:
                 raise CapacityError("there is no space for recordings, try again later", limit=0) from error
             except ObjectStoreError as error:
@@ -111,6 +119,9 @@ class ClientReplayUpload:
             except MediaError as error:
                 raise HTTPException(409, "the recording of the session was removed meanwhile") from error
         return {"status": "ok", "path": writer.name, "size_bytes": size}
+
+    async def _in_thread(self, job: Callable[..., _T], *given: Any) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, job, *given)
 
     async def _stored(self, request: Request, session_id: str) -> tuple[ClientReplayWriter, int]:
         pieces = read_pieces(
@@ -135,13 +146,13 @@ class ClientReplayUpload:
                 if ending_of(bytes(head[:HEAD_BYTES])) != ENDINGS[claimed]:
                     raise BodyError(f"the file is not what it says, {claimed}", status=400)
                 given = self._recording, session_id, ENDINGS[claimed], self._bucket
-                writer = await asyncio.to_thread(open_client_replay, *given)
+                writer = await self._in_thread(open_client_replay, *given)
                 try:
                     size = await self._written(writer, head, content)
+                    await self._in_thread(writer.finish)
                 except BaseException as error:
-                    await asyncio.to_thread(writer.discard, error)
+                    await self._in_thread(writer.discard, error)
                     raise
-        await asyncio.to_thread(writer.finish)
         return writer, size
 
     async def _written(
@@ -155,9 +166,9 @@ class ClientReplayUpload:
             if size > self._most_bytes:
                 break
             if len(held) >= WRITE_BYTES:
-                await asyncio.to_thread(writer.write, bytes(held))
+                await self._in_thread(writer.write, bytes(held))
                 held.clear()
         if size > self._most_bytes:
             raise BodyError(f"the file is over {self._most_bytes} bytes", status=413)
-        await asyncio.to_thread(writer.write, bytes(held))
+        await self._in_thread(writer.write, bytes(held))
         return size

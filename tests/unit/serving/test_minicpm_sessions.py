@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import io
+import json
 import os
 import time
 import wave
@@ -18,6 +19,7 @@ import pytest_asyncio
 
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV
+from parley.recording.client_replay import WithheldAudioError, open_client_replay
 from parley.recording.retention import IN_USE_S, clean
 from parley.recording.settings import RecordingSettings
 from parley.recording.uploads import is_receiving
@@ -207,6 +209,32 @@ def form(content: bytes, *, ends: bool = True) -> bytes:
         "Content-Type: video/webm\r\n\r\n"
     )
     return head.encode() + content + (f"\r\n--{BOUNDARY}--\r\n".encode() if ends else b"")
+
+
+async def test_a_call_that_leaves_something_out_gets_no_recording_that_has_it(tmp_path: Path):
+    async with sharing(tmp_path) as shared:
+        files = {name: shared.path / name for name in ("meta.json", "recording.json")}
+        facts = {name: json.loads(path.read_text()) for name, path in files.items()}
+        pause = {"at_ms": 100, "event": "PrivatePauseBegan", "by": "operator"}
+        for name, more in (
+            ("meta.json", {"redaction": {"kinds": ["card_number"], "replaced_by": "silence"}}),
+            ("recording.json", {"events": [*facts["recording.json"]["events"], pause]}),
+        ):
+            files[name].write_text(json.dumps({**facts[name], **more}))
+            refused = await shared.upload(content_of("video/webm"))
+            assert refused.status_code == 403 and refused.json()["error"], name
+            assert shared.files() == {"merged_replay.wav"}
+            files[name].write_text(json.dumps(facts[name]))
+        assert (await shared.upload(content_of("video/webm"))).status_code == 200
+        # A pause that begins while the file arrives.
+        settings = RecordingSettings(folder=tmp_path, min_free_gb=0)
+        writer = open_client_replay(settings, shared.id, "mp4", None)
+        writer.write(content_of("video/mp4"))
+        files["recording.json"].write_text(json.dumps({**facts["recording.json"], "events": [pause]}))
+        with pytest.raises(WithheldAudioError) as withheld:
+            writer.finish()
+        writer.discard(withheld.value)
+        assert shared.files() == {"merged_replay.wav", "frontend_replay.webm"}
 
 
 async def test_a_form_whose_end_is_missing_leaves_nothing(shared: Shared):
