@@ -80,6 +80,16 @@ FORM = {
     "Direction": "inbound",
     "CallStatus": "ringing",
 }
+BOUNDARY = "abuse"
+# Beginning of a WebM file.
+UPLOAD = (
+    (
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="recording.webm"\r\n'
+        "Content-Type: video/webm\r\n\r\n"
+    ).encode()
+    + bytes.fromhex("1a45dfa3844282847765626d")
+    + f"\r\n--{BOUNDARY}--\r\n".encode()
+)
 PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 
 
@@ -105,4 +115,6 @@ def body_of(entry: Entry) -> tuple[bytes, str]:
         )
     if entry.path == "/api/sessions/import":
         return b"", "application/x-ndjson"
+    if entry.path.endswith("/upload-recording"):
+        return UPLOAD, f"multipart/form-data; boundary={BOUNDARY}"
     return json.dumps(BODIES.get(entry.name, {})).encode(), "application/json"

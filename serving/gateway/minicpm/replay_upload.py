@@ -41,7 +41,7 @@ from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 _T = TypeVar("_T")
 FIELD = "file"
 # Uploads at the same time, each with a file on the disk, and those of one address in a minute.
-MOST_UPLOADS, UPLOADS_PER_MINUTE = 8, 10
+MOST_UPLOADS, UPLOADS_PER_MINUTE = 8, 30
 # A telephone in a weak network sends more.
 LEAST_BYTES_PER_S = 8_000
 # Headers of the form, in addition to the file.
