@@ -17,7 +17,7 @@ from parley.core.call_events import RecordingAnnounced, RecordingConsentChanged
 from parley.core.errors import MediaError, UnknownSessionError
 from parley.core.privacy import PrivacySettings
 from parley.pipelines.announcements import when_heard
-from parley.pipelines.call import Call
+from parley.pipelines.call import Call, SocketClient
 from parley.recording.at_rest import RecordingKeys, check_encryption
 from parley.recording.call_files import is_folder
 from parley.recording.disk import RecordingDisk
@@ -95,6 +95,11 @@ class CallRecordings:
         return self._settings.folder
 
     @property
+    def settings(self) -> RecordingSettings:
+        """Settings of the deployment."""
+        return self._settings
+
+    @property
     def bucket(self) -> RecordingBucket | None:
         """Bucket to which finished ones move; None for none."""
         return self._bucket
@@ -121,6 +126,16 @@ class CallRecordings:
     def are_made(self) -> bool:
         """True when calls are recorded."""
         return self._settings.enabled
+
+    def facts_of(self, session_id: str, client: SocketClient) -> dict[str, str]:
+        """Return the id under which the recording of a call is found, as a fact for its client.
+
+        It is empty where the call is not recorded, or not before its caller has heard the announcement or has
+        answered the client: until then the caller has agreed to nothing.
+        """
+        if not self._settings.enabled or self._settings.announcement or client.asks_consent:
+            return {}
+        return {"recording_session_id": session_id}
 
     @asynccontextmanager
     async def recorded(self, call: Call) -> AsyncIterator[None]:

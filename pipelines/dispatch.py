@@ -32,7 +32,7 @@ from parley.pipelines.phone.control import PhoneFacts
 from parley.pipelines.phone.relay import hold_relay
 from parley.pipelines.phone.sessions import PhoneSessions
 from parley.pipelines.pipeline import Pipeline
-from parley.pipelines.sockets.chat_sockets import hold_chat
+from parley.pipelines.sockets.chat_sockets import ChatDialect, hold_chat
 from parley.pipelines.sockets.client_checks import check_of
 from parley.pipelines.sockets.realtime_socket import reason_of, run_socket_session
 from parley.pipelines.voice.cascade import run_conversation
@@ -44,7 +44,7 @@ from parley.serving.gateway.desk.desk import DESK_CALL
 from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.settings import MAX_SOCKET_BYTES
-from parley.serving.gateway.sockets.chat_sockets import ChatArguments
+from parley.serving.gateway.sockets.chat_sockets import ChatArguments, ChatRequestArguments
 from parley.serving.gateway.sockets.eval_socket import EvalArguments, PipecatSocketArguments
 from parley.serving.gateway.sockets.realtime_sockets import SocketArguments
 from parley.serving.gateway.webrtc.realtime_calls import RealtimeCallArguments
@@ -100,7 +100,7 @@ async def run_session(
     if isinstance(runner_args, (SocketArguments, RealtimeCallArguments)):
         await converse_by_socket(engines, conversations, runner_args)
         return
-    if isinstance(runner_args, ChatArguments):
+    if isinstance(runner_args, ChatArguments | ChatRequestArguments):
         await converse_by_chat(engines, conversations, runner_args)
         return
     if isinstance(runner_args, PhoneArguments):
@@ -286,15 +286,22 @@ def _peer_of(
     return connection.events, connection
 
 
-async def converse_by_chat(engines: Engines, conversations: Conversations, arguments: ChatArguments) -> None:
-    """Hold one conversation with a client of a turn-based socket."""
-    peer = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
+async def converse_by_chat(
+    engines: Engines, conversations: Conversations, arguments: ChatArguments | ChatRequestArguments
+) -> None:
+    """Hold one conversation with a client of a turn-based socket, or with one request over HTTP."""
+    peer: SocketPeer
+    protocol: ChatDialect
+    if isinstance(arguments, ChatRequestArguments):
+        peer, protocol = arguments.exchange, "request"
+    else:
+        peer, protocol = StarlettePeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES), arguments.protocol
     body = arguments.body if isinstance(arguments.body, dict) else {}
     await hold_chat(
         engines,
         conversations,
         peer,
-        protocol=arguments.protocol,
+        protocol=protocol,
         session_id=body.get("session"),
         owner=arguments.identity.session_owner,
         rules=engines.answering.rules(arguments.identity),

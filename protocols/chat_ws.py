@@ -1,4 +1,4 @@
-"""Turn-based sockets of the MiniCPM-o server (``/ws/chat``, ``/ws/streaming``): JSON to typed requests.
+"""Turn-based routes of the MiniCPM-o server (``/ws/chat``, ``/ws/streaming``, ``/api/chat``): typed requests.
 
 Field names are those of that server's code and pages. They send more than is read here, so unknown fields are
 ignored. A field that would change the answer and is not supported raises a ``ProtocolError`` that names the
@@ -229,6 +229,15 @@ def chat_request(text: str) -> ChatRequest | Stop:
     if message.get("type") == "stop":
         return Stop(type="stop")
     return _checked(_CHAT, message)
+
+
+def whole_request(text: str) -> ChatRequest:
+    """Parse the body of ``POST /api/chat``: a request whose answer comes whole.
+
+    Raises:
+        Refusal: not a valid request.
+    """
+    return _checked(_CHAT, json_object(text)).model_copy(update={"streaming": False})
 
 
 def streaming_message(text: str) -> StreamingMessage:

@@ -357,7 +357,8 @@ class Began:
 
     Attributes:
         session_id: id by which it can be continued.
-        facts: names of the engines, and further values such as ``next_token``.
+        facts: names of the engines, and further values such as ``next_token``, or ``recording_session_id``
+            where the call is recorded.
     """
 
     session_id: str

@@ -153,6 +153,7 @@ class HalfDuplex:
     def __init__(self, *, longest_s: int, sees: bool = False) -> None:
         self._longest_s, self._sees = longest_s, sees
         self._session_id = ""
+        self._recording_id: str | None = None
         self._prepared: Message | None = None
         self._prepared_ms = 0
         self._speaks = self._takes_instructions = True
@@ -250,7 +251,8 @@ class HalfDuplex:
     def messages_for(self, happening: Happening, at_ms: int) -> Sequence[Message]:
         """Return the messages for an event of the call (``ClientProtocol.messages_for``)."""
         match happening:
-            case Began(session_id):
+            case Began(session_id, facts):
+                self._recording_id = facts.get("recording_session_id")
                 return self._begun(session_id)
             case QueueUpdate():
                 return self._queue(happening)
@@ -288,7 +290,10 @@ class HalfDuplex:
         return messages
 
     def _with_session(self, prepared: Message) -> Message:
-        return {"type": prepared["type"], "session_id": self._session_id, **prepared}
+        ids: Message = {"session_id": self._session_id}
+        if self._recording_id is not None:
+            ids["recording_session_id"] = self._recording_id
+        return {"type": prepared["type"], **ids, **prepared}
 
     def _queue(self, queue: QueueUpdate) -> list[Message]:
         if queue.position <= 0:

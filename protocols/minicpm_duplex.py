@@ -301,6 +301,7 @@ class MiniCpmDuplex:
         self._wall_s = wall_s
         self._session_id = ""
         self._next_token: str | None = None
+        self._recording_id: str | None = None
         self._book: ChunkTracker | None = None
         self._is_prepared = self._is_paused = self._is_stopped = False
         self._is_queued = self._was_placed = self._was_ready = False
@@ -386,6 +387,7 @@ class MiniCpmDuplex:
             case Began(session_id, facts):
                 self._session_id = session_id
                 self._next_token = facts.get("next_token")
+                self._recording_id = facts.get("recording_session_id")
                 return []
             case QueueUpdate():
                 return self._queue(happening)
@@ -454,7 +456,7 @@ class MiniCpmDuplex:
             "prompt_length": prompt_chars,
             "session_id": self._session_id,
             "unit_ms": unit_ms,
-            "recording_session_id": None,
+            "recording_session_id": self._recording_id,
         }
         if self._next_token is not None:
             prepared["next_token"] = self._next_token

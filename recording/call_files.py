@@ -115,6 +115,15 @@ class CallFiles:
         return cls(folder, RecordingKeys.from_environment() if keys is None else keys, objects)
 
     @property
+    def folder(self) -> Path:
+        """Folder of the call."""
+        return self._folder
+
+    def at(self, folder: Path) -> "CallFiles":
+        """Return files of the same call, with the same keys, that are written in another folder."""
+        return CallFiles(folder, self._keys)
+
+    @property
     def are_encrypted(self) -> bool:
         """True when the call is encrypted."""
         return self._keys is not None

@@ -10,6 +10,7 @@
         merged_replay.wav   both sides in stereo, the caller left, when the call is over
         merged_replay.mp4   the camera with both sides and captions, where there are pictures
         peaks.json          loudness of both sides over time
+        frontend_replay.webm  recording that the client made itself, or .mp4, .wav
 
 A session may have several calls, so each has a folder of its own. Names of sessions and calls are ids that
 this product makes. Others, links, and files without ``meta.json`` next to them are foreign: they are neither
@@ -34,6 +35,8 @@ META, TIMELINE, MERGED, PEAKS = "meta.json", "recording.json", "merged_replay.wa
 VIDEO = "merged_replay.mp4"
 CALLER_AUDIO, BOT_AUDIO = "user_audio", "ai_audio"
 FRAMES, IMAGES = "user_frames", "user_images"
+# Recordings that clients make of their own calls, by the ending of their names.
+CLIENT_REPLAYS = {ending: f"frontend_replay.{ending}" for ending in ("webm", "mp4", "wav")}
 # An operator puts this file into the folder of a session whose recordings stay.
 PINNED = "pinned"
 VERSION = 1
@@ -45,7 +48,12 @@ _PICTURE = re.compile(r"([0-9]+)\.jpg")
 _IMAGE = re.compile(r"([0-9]+)-[0-9]+\.(jpg|png|webp)")
 _ENDINGS = {"image/jpeg": "jpg", "image/png": "png", "image/webp": "webp"}
 # Files and folders of the recording of a call. Temporary files of ``replace_file`` begin with a dot.
-_PARTS = frozenset({META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES, IMAGES})
+_PARTS = frozenset(
+    {
+        *(META, TIMELINE, MERGED, VIDEO, PEAKS, CALLER_AUDIO, BOT_AUDIO, FRAMES, IMAGES),
+        *CLIENT_REPLAYS.values(),
+    }
+)
 
 
 def is_session(name: str) -> bool:

@@ -23,6 +23,7 @@ from parley.recording.call_files import CHUNK_BYTES, CallFiles, is_folder
 from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
+    CLIENT_REPLAYS,
     FRAMES,
     IMAGES,
     MERGED,
@@ -46,6 +47,16 @@ from parley.runtime.object_store import ObjectStoreError
 UNREAD = (RecordingKeyError, AlteredFileError, ObjectStoreError)
 # Timelines that are kept, without their events.
 MOST_KNOWN = 2_000
+_MEDIA_FOLDERS = {(CALLER_AUDIO,), (BOT_AUDIO,), (FRAMES,), (IMAGES,)}
+_MEDIA_TYPES = {
+    "wav": "audio/wav",
+    "flac": "audio/flac",
+    "jpg": "image/jpeg",
+    "png": "image/png",
+    "webp": "image/webp",
+    "webm": "video/webm",
+    "mp4": "video/mp4",
+}
 # Calls of one session that are listed, the newest ones.
 MOST_CALLS = 200
 
@@ -69,6 +80,7 @@ class RecordingSummary:
         has_film: its film is there, as it is for calls with a camera.
         pictures: number of pictures of the camera.
         problem: why the call cannot be read, where its files are encrypted; empty when it can.
+        client_replay: name of the recording that its client has uploaded; empty without one.
     """
 
     call_id: str
@@ -81,6 +93,7 @@ class RecordingSummary:
     has_film: bool
     pictures: int
     problem: str = ""
+    client_replay: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +280,47 @@ def image_file(
     return StoredFile(recording.files, recording.path / IMAGES / name), media_type
 
 
+def client_replay_file(
+    folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None
+) -> tuple[StoredFile, str]:
+    """Return the recording that the client of a call has uploaded, and its media type.
+
+    Raises:
+        MediaError: there is none.
+    """
+    recording = recording_of(folder, session_id, call_id, bucket)
+    name = _client_replay(recording)
+    if not name:
+        raise MediaError("the client of this call has uploaded no recording")
+    return StoredFile(recording.files, recording.path / name), _MEDIA_TYPES[name.rpartition(".")[2]]
+
+
+def asset_file(
+    folder: Path, session_id: str, parts: Sequence[str], bucket: RecordingBucket | None = None
+) -> tuple[StoredFile, str]:
+    """Return a media file of the newest call of a session that has it, and its media type.
+
+    Args:
+        folder: of the recordings.
+        session_id: of the session.
+        parts: name of the file in the folder of the call, or that of a folder in it and of the file.
+        bucket: to which recordings move; None: they stay.
+
+    Raises:
+        MediaError: there is none.
+    """
+    *above, name = parts
+    ending = name.rpartition(".")[2]
+    known = {MERGED, VIDEO, *CLIENT_REPLAYS.values()} if not above else set()
+    for recording in reversed(recordings_of(folder, session_id, bucket)):
+        below = recording.path.joinpath(*above)
+        if above and tuple(above) in _MEDIA_FOLDERS:
+            known = set(recording.files.names(below))
+        if ending in _MEDIA_TYPES and name in known and recording.files.has(below / name):
+            return StoredFile(recording.files, below / name), _MEDIA_TYPES[ending]
+    raise MediaError("there is no such file in a recorded call of the session")
+
+
 def replayable_ms(folder: Path, session_id: str, call_id: str, bucket: RecordingBucket | None = None) -> int:
     """Return the length of a recorded call that can be held again.
 
@@ -390,13 +444,19 @@ def _summary(recording: CallRecording, timeline: RecordedTimeline) -> RecordingS
         recording.files.has(recording.path / MERGED),
         recording.files.has(recording.path / VIDEO),
         len(timeline.pictures),
+        client_replay=_client_replay(recording),
     )
+
+
+def _client_replay(recording: CallRecording) -> str:
+    names = CLIENT_REPLAYS.values()
+    return next((name for name in names if recording.files.has(recording.path / name)), "")
 
 
 def _files(recording: CallRecording) -> Iterator[tuple[Path, str]]:
     """Yield the files of a recording with their names in an archive."""
     path = recording.path
-    for name in (META, TIMELINE, PEAKS, MERGED, VIDEO):
+    for name in (META, TIMELINE, PEAKS, MERGED, VIDEO, *CLIENT_REPLAYS.values()):
         if recording.files.has(path / name):
             yield path / name, f"{recording.call_id}/{name}"
     for side in (CALLER_AUDIO, BOT_AUDIO):

@@ -182,6 +182,14 @@ class RecordingBucket:
         """
         return self._store.read(self._prefix + key, start, end)
 
+    def remove_file(self, key: str) -> None:
+        """Remove an object, if it is there.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        self._store.remove([self._prefix + key])
+
     def remove(self, session_id: str, call_id: str = "") -> StoredSession:
         """Remove all objects of a session, or of one of its calls; return what they were.
 

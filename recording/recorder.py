@@ -550,6 +550,9 @@ class CallRecorder:
                 return
         at_ms = self._on_time_line(event.at_ms)
         self._happened.append({"at_ms": at_ms, "event": type(event).__name__, **facts_of(event)})
+        if isinstance(event, PrivatePauseBegan) and self.is_started:
+            # At once: a recording that the client uploads would have the pause, and is refused from now on.
+            self._renew()
 
     def _renew(self, *, is_over: bool = False) -> None:
         found: dict[str, Any] = {

@@ -52,7 +52,8 @@ GB = 1_000_000_000
 if sys.platform != "win32":
     import fcntl
 
-_REMOVED = ".removed-"
+# Beginning of the name of what is being removed; a run that is killed leaves it, and the next one removes it.
+REMOVED = ".removed-"
 # File that names a deleted session whose objects may still be in the bucket.
 _DELETED = ".deleted-"
 # Removed sessions that a process remembers: more than the calls that may still be on.
@@ -439,7 +440,7 @@ def _measured_or_gone(path: Path) -> MeasuredSession | None:
 
 def _remove(path: Path) -> bool:
     """Remove a session; return False when another remover was faster."""
-    renamed = path.with_name(f"{_REMOVED}{path.name}-{uuid.uuid4().hex}")
+    renamed = path.with_name(f"{REMOVED}{path.name}-{uuid.uuid4().hex}")
     try:
         os.rename(path, renamed)
     except FileNotFoundError:
@@ -448,16 +449,28 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def remove_call(path: Path) -> None:
+def remove_call(path: Path, is_elsewhere: Callable[[Path], bool]) -> bool:
     """Remove the folder of one call, which is elsewhere; no reader finds half of it.
+
+    Args:
+        path: its folder.
+        is_elsewhere: returns whether everything in the folder, under another name, is elsewhere. A file that
+            was added at the last moment is not.
+
+    Returns:
+        False when the folder stays, because something in it is not elsewhere.
 
     Raises:
         OSError: the disk refuses.
     """
     session = path.parent
-    renamed = session.with_name(f"{_REMOVED}{session.name}-{uuid.uuid4().hex}")
+    renamed = session.with_name(f"{REMOVED}{session.name}-{uuid.uuid4().hex}")
     os.rename(path, renamed)
+    if not is_elsewhere(renamed):
+        os.rename(renamed, path)
+        return False
     _remove_tree(renamed)
+    return True
 
 
 def discard_call(path: Path) -> None:
@@ -486,7 +499,7 @@ def complete_removals(folder: Path) -> None:
     root = folder / SESSIONS
     if not is_folder(root):
         return
-    for left in root.glob(f"{_REMOVED}*"):
+    for left in root.glob(f"{REMOVED}*"):
         if is_folder(left):
             try:
                 _remove_tree(left)

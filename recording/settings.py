@@ -63,6 +63,13 @@ class RecordingSettings(StrictModel):
         gt=0,
         description="the least recently used sessions' recordings are removed above this; null: no bound",
     )
+    max_replay_mb: float = Field(
+        200.0,
+        ge=0,
+        le=10_000,
+        description="longest recording that a client may upload of its own recorded call, in millions of "
+        "bytes (docs/reference/chat_sockets.md); 0: none is accepted",
+    )
     min_free_gb: float = Field(
         1.0, ge=0, description="below this much free space on the disk nothing is recorded; calls go on"
     )

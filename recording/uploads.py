@@ -23,8 +23,9 @@ from pathlib import Path
 from loguru import logger
 
 from parley.core.errors import MediaError
-from parley.recording.call_files import is_file, is_folder
+from parley.recording.call_files import is_file, is_folder, partial_name
 from parley.recording.folder import (
+    CLIENT_REPLAYS,
     FRAMES,
     MERGED,
     META,
@@ -43,6 +44,8 @@ LOOK_S = 30.0
 FIRST_PAUSE_S, MOST_PAUSE_S = 2.0, 300.0
 # After the end of a call: stereo files of other calls may be made first, and a film takes longer.
 MAKING_S = 3_600.0
+# Since the last piece of a recording that a client uploads; what a run that was killed has left is older.
+RECEIVING_S = 60.0
 # Calls that cannot be moved in one look, after which it ends.
 MOST_FAILED = 3
 
@@ -153,8 +156,7 @@ class UploadThread:
                 if not is_folder(path) or session_id in self._removed:
                     # Deleted meanwhile, maybe by another process.
                     self._bucket.remove(session_id, call_id)
-                elif _listed(path) == uploaded:
-                    remove_call(path)
+                elif remove_call(path, lambda folder: _listed(folder) == uploaded):
                     self.counts.moved += 1
                     self.counts.waiting -= 1
         except ObjectStoreError:
@@ -203,8 +205,16 @@ def finished_calls(folder: Path, *, is_merged: bool) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 if is_call(path.name) and is_folder(path) and is_file(path / META):
                     idle_s = time.time() - _written_s(path)
+                    if is_receiving(path):
+                        continue
                     if _is_over(path, idle_s) and (not is_merged or idle_s > MAKING_S or _is_made(path)):
                         yield path
+
+
+def is_receiving(path: Path) -> bool:
+    """Return whether a client uploads its own recording of a call at present."""
+    partial = (partial_name(path / name) for name in CLIENT_REPLAYS.values())
+    return any(is_file(each) and time.time() - each.stat().st_mtime < RECEIVING_S for each in partial)
 
 
 def _is_over(path: Path, idle_s: float) -> bool:

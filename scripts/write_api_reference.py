@@ -44,6 +44,9 @@ OWN_BODIES: Mapping[str, type[BaseModel] | str] = {
     "POST /api/sessions/import": "JSON lines of an export",
     "POST /v1/realtime/calls": "SDP, or a form with `sdp` and `session` "
     "([openai_realtime.md](openai_realtime.md#calls-over-webrtc))",
+    "POST /api/sessions/{session_id}/upload-recording": "multipart form with a `file` "
+    "([chat_sockets.md](chat_sockets.md#save-and-share))",
+    "POST /api/chat": "JSON: a request of `/ws/chat` ([chat_sockets.md](chat_sockets.md#post-apichat))",
     "POST /api/assets/ref_audio": Upload,
 }
 # Documents of the protocols that sockets speak.

@@ -25,6 +25,7 @@ async def record_call(
     merged: bool = True,
     encrypted: bool = False,
     call_id: str | None = None,
+    transport: str = "webrtc",
 ) -> Path:
     """Record a call in which both sides sound from its beginning; return its folder."""
     events, disk, merging = CallEvents(), RecordingDisk(), RecordingDisk("merging")
@@ -32,7 +33,7 @@ async def record_call(
     recorder = CallRecorder(
         RecordingSettings(folder=folder, min_free_gb=0, encrypted=encrypted),
         RecordingSource(
-            session_id, call_id or uuid.uuid4().hex, "webrtc", "embedded", False, began_us, 5_000_000
+            session_id, call_id or uuid.uuid4().hex, transport, "embedded", False, began_us, 5_000_000
         ),
         events,
         disk=disk,

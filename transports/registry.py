@@ -230,7 +230,7 @@ TRANSPORTS = TransportRegistry(
                 "/ws/streaming/{name}",
             ),
             command=Command.AGENT,
-            arguments=("SocketArguments", "ChatArguments"),
+            arguments=("SocketArguments", "ChatArguments", "ChatRequestArguments"),
         ),
         TransportRow(
             name="realtime_webrtc",

@@ -13,6 +13,7 @@ from fastapi import FastAPI
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.recording.settings import RecordingSettings
 from parley.serving.gateway.admin.operations import Operations, OperationsSettings
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.phone.caller_settings import RelaySettings
@@ -57,7 +58,9 @@ def sockets() -> tuple[Entry, ...]:
 
 def application() -> FastAPI:
     """Build the application with every surface; the objects that its routes would call are missing."""
-    absent: Any = SimpleNamespace(store=None, codes=None, folder=None, bucket=None, storage=None)
+    absent: Any = SimpleNamespace(
+        store=None, codes=None, folder=None, bucket=None, storage=None, settings=RecordingSettings()
+    )
     return create_app(
         ServerTuning(),
         run_call=absent,
@@ -83,8 +86,9 @@ def _walk(routes: Sequence[Any]) -> Iterator[Entry]:
         if isinstance(route, WebSocketRoute):
             yield Entry(route.path, kind="socket")
         elif isinstance(route, Route):
-            # Starlette adds HEAD to GET.
-            for method in (route.methods or set()) - {"HEAD"}:
+            methods = route.methods or set()
+            # Starlette adds HEAD to GET; a route of its own has it alone.
+            for method in methods - {"HEAD"} if "GET" in methods else methods:
                 yield Entry(route.path, method)
         elif isinstance(route, Mount):
             yield Entry(f"{route.path}/{{file}}", "GET")

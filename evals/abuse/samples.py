@@ -31,6 +31,8 @@ QUERIES: Mapping[str, str] = {
     "/v1/realtime": "model=parley-cascade",
     # As with ``OFFER_OF_NOTHING``.
     "/v1/realtime/calls": "session=nosuchsession",
+    # A client that is let in gets 404, and no conversation begins.
+    "/api/chat": "session=nosuchsession",
 }
 SDP = (
     "v=0\r\no=- 1 2 IN IP4 127.0.0.1\r\ns=-\r\nt=0 0\r\na=group:BUNDLE 0\r\n"
@@ -57,10 +59,12 @@ BODIES: Mapping[str, Any] = {
     "POST /start": {"body": {}},
     "PUT /api/admin/apps/{app_id}": {"enabled": True},
     "PUT /api/config/eta": {},
+    "POST /api/chat": {"messages": [{"role": "user", "content": "Hello."}]},
     "POST /api/sessions/{session_id}/messages": {"text": "Hello."},
     "POST /api/sessions/{session_id}/annotations": {
         "annotations": [{"stream": "vision", "age_ms": 100, "payload": {"gesture": "pointing"}}]
     },
+    "POST /api/sessions/{session_id}/comment": {"comment": "Hello."},
     "POST /api/sessions/{session_id}/comments": {"at_us": 1, "text": "Hello."},
     "POST /api/sessions/{session_id}/shares": {"expires_s": 60},
     "POST /api/shared/{share_id}": {"secret": "nosuchsecret"},
@@ -79,6 +83,16 @@ FORM = {
     "Direction": "inbound",
     "CallStatus": "ringing",
 }
+BOUNDARY = "abuse"
+# Beginning of a WebM file.
+UPLOAD = (
+    (
+        f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="recording.webm"\r\n'
+        "Content-Type: video/webm\r\n\r\n"
+    ).encode()
+    + bytes.fromhex("1a45dfa3844282847765626d")
+    + f"\r\n--{BOUNDARY}--\r\n".encode()
+)
 PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 
 
@@ -96,7 +110,7 @@ def path_of(entry: Entry, **given: str) -> str:
 
 def body_of(entry: Entry) -> tuple[bytes, str]:
     """Return a body that the entry accepts, and its content type; both empty when it accepts none."""
-    if entry.method in ("", "GET", "DELETE"):
+    if entry.method in ("", "GET", "HEAD", "DELETE"):
         return b"", ""
     if entry.path.startswith(TELEPHONE) and entry.path != "/twilio/calls":
         return "&".join(f"{name}={value.replace('+', '%2B')}" for name, value in FORM.items()).encode(), (
@@ -106,4 +120,6 @@ def body_of(entry: Entry) -> tuple[bytes, str]:
         return SDP.encode(), "application/sdp"
     if entry.path == "/api/sessions/import":
         return b"", "application/x-ndjson"
+    if entry.path.endswith("/upload-recording"):
+        return UPLOAD, f"multipart/form-data; boundary={BOUNDARY}"
     return json.dumps(BODIES.get(entry.name, {})).encode(), "application/json"

@@ -478,7 +478,9 @@ async def run_socket_session(
     session.add_check(partial(_checked_text, conversation))
     if not await transport.is_ready():
         return
-    session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
+    recorded_as = engines.recordings.facts_of(conversation.session_id, client)
+    began = {**_facts(engines, mode), **recorded_as, **(facts or {})}
+    session.happen(Began(conversation.session_id, began))
     if not protocol.wants_units:
         await _until_configured(session)
     call = Call(

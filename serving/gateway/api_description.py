@@ -35,7 +35,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Links to sessions": ("/share/", "/api/shared/"),
     "Browser calls (WebRTC)": ("/start", "/api/offer", "/sessions/"),
     "OpenAI's routes": ("/v1/chat", "/v1/audio", "/v1/models", "/v1/realtime"),
-    "Sockets": ("/ws",),
+    "Sockets": ("/ws", "/api/chat"),
     "Clients": ("/api/token", "/api/client"),
     "Operation": ("/api/admin/", "/api/queue", "/api/config/", "/workers"),
     "Apps, presets and voices": (
@@ -80,6 +80,19 @@ _CANDIDATES = {
     "required": ["pc_id", "candidates"],
 }
 _START = {"type": "object", "properties": {"transport": {"type": "string"}, "body": {"type": "object"}}}
+_CHAT = {
+    "type": "object",
+    "properties": {
+        "messages": {"type": "array", "items": {"type": "object"}, "minItems": 1},
+        "tts": {"type": ["object", "null"], "properties": {"enabled": {"type": "boolean"}}},
+    },
+    "required": ["messages"],
+}
+_UPLOAD = {
+    "type": "object",
+    "properties": {"file": {"type": "string", "format": "binary"}},
+    "required": ["file"],
+}
 _JSON = "application/json"
 # Bodies that a route reads itself, bounded while they arrive: media type and schema.
 OWN_BODIES: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
@@ -91,6 +104,8 @@ OWN_BODIES: Mapping[tuple[str, str], tuple[str, dict[str, Any]]] = {
     ("POST", "/api/sessions/import"): ("application/x-ndjson", {"type": "string"}),
     # Or a form with ``sdp`` and ``session``.
     ("POST", "/v1/realtime/calls"): ("application/sdp", {"type": "string"}),
+    ("POST", "/api/chat"): (_JSON, _CHAT),
+    ("POST", "/api/sessions/{session_id}/upload-recording"): ("multipart/form-data", _UPLOAD),
 }
 _REFUSAL = {"type": "object", "properties": {"error": {"type": "string"}}, "required": ["error"]}
 _OPENAI_REFUSAL = {

@@ -84,6 +84,7 @@ from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.privacy_api import privacy_api
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.reference_voices.decoder import VoiceError
 from parley.serving.gateway.replays.jobs import ReplayJobs
 from parley.serving.gateway.replays.routes import ReplayAccess
@@ -91,15 +92,15 @@ from parley.serving.gateway.session_api import (
     IMPORT_PATH,
     MESSAGES_PATH,
     PATH,
+    UPLOAD_PATH,
     AnswerTyped,
-    SessionRecordings,
     on_store_error,
     session_api,
     typed_turn_limit,
 )
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.share_routes import PAGE_PATH, SHARED_PATH
-from parley.serving.gateway.sockets.chat_sockets import ChatSockets
+from parley.serving.gateway.sockets.chat_sockets import CHAT_PATH, ChatSockets
 from parley.serving.gateway.sockets.eval_socket import EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
@@ -514,6 +515,7 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         max_bytes=settings.max_body_bytes,
         within_s=settings.body_s,
         streamed=(IMPORT_PATH, TRANSCRIPTIONS_PATH, *STREAMED_PATHS),
+        streamed_below=UPLOAD_PATH,
         longer=LongerBodies(
             MESSAGES_PATH,
             max_bytes=settings.max_picture_body_bytes,
@@ -537,7 +539,9 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             expose_headers=["retry-after", "location", SESSION_HEADER, TOKEN_HEADER],
         )
     shared = (PAGE_PATH, SHARED_PATH)
-    app.add_middleware(PageHeaders, private=(PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared)
+    app.add_middleware(
+        PageHeaders, private=(PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared
+    )
 
 
 def add_error_answers(app: FastAPI) -> None:

@@ -20,7 +20,7 @@ from parley.serving.gateway.admin.pool_view import PoolView
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.tenants import Tenants
 from parley.serving.gateway.calls import CallTasks
-from parley.serving.gateway.session_api import SessionRecordings
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.pool.pool import Pool
 from parley.session_store.store import SessionStore
 from parley.telemetry import definitions

@@ -4,6 +4,7 @@
     GET /{id}/recordings/{call}                   one call: its events, and the peaks of both sides over time
     GET /{id}/recordings/{call}/replay.wav        both sides in stereo, also a part of it (``Range``)
     GET /{id}/recordings/{call}/replay.mp4        film of a call with a camera, likewise
+    GET /{id}/recordings/{call}/client-replay     recording that its client made itself, likewise
     GET /{id}/recordings/{call}/frames/{at}.jpg   picture of the camera at this time, in milliseconds
     GET /{id}/recordings/{call}/images/{name}     picture of a turn of the caller
     GET /{id}/recordings.zip                      all files of the session
@@ -27,7 +28,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, TypeVar
+from typing import Annotated, Any, BinaryIO, Protocol, TypeVar
 
 from fastapi import APIRouter, Header, HTTPException, Request, Response
 from fastapi.params import Depends
@@ -40,6 +41,7 @@ from parley.recording.library import (
     RecordingSummaries,
     StoredFile,
     call_detail,
+    client_replay_file,
     image_file,
     picture_file,
     recordings_of,
@@ -47,7 +49,10 @@ from parley.recording.library import (
     zipped,
 )
 from parley.recording.objects import RecordingBucket
-from parley.recording.retention import mark_used
+from parley.recording.retention import RemovedRecordings, mark_used
+from parley.recording.settings import RecordingSettings
+from parley.recording.storage import RecordingStorage
+from parley.recording.uploads import UploadCounts
 from parley.runtime.object_store import ObjectStoreError
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import ReadPace
@@ -59,6 +64,43 @@ NOT_THERE = "there is no such recording, or not yet"
 RangeHeader = Annotated[str | None, Header(alias="range")]
 # One range of bytes; more than one in a request are answered by the whole file, as RFC 9110 (14.2) permits.
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.IGNORECASE)
+
+
+class SessionRecordings(Protocol):
+    """Recordings of calls, which a session's readers may play and which are removed with it."""
+
+    @property
+    def folder(self) -> Path:
+        """Folder that contains them."""
+        ...
+
+    @property
+    def settings(self) -> RecordingSettings:
+        """Settings of the deployment."""
+        ...
+
+    @property
+    def bucket(self) -> RecordingBucket | None:
+        """Bucket to which finished ones move; None for none."""
+        ...
+
+    @property
+    def storage(self) -> RecordingStorage:
+        """Figures about them, and retention by hand."""
+        ...
+
+    @property
+    def uploads(self) -> UploadCounts | None:
+        """Recordings that have moved to the bucket, and those that wait; None without one."""
+        ...
+
+    async def remove(self, session_id: str) -> RemovedRecordings:
+        """Remove the recordings of a session.
+
+        Raises:
+            MediaError: they cannot be removed.
+        """
+        ...
 
 
 def add_recording_routes(
@@ -117,6 +159,14 @@ def add_recording_routes(
     ) -> EventStream:
         """Return the film of a recorded call with a camera; also a range of its bytes."""
         return await files.replay(request, session_id, call_id, range_, film=True)
+
+    @router.get("/{session_id}/recordings/{call_id}/client-replay", dependencies=in_use)
+    async def client_replay(
+        request: Request, session_id: str, call_id: str, range_: RangeHeader = None
+    ) -> EventStream:
+        """Return the recording that the client of a call made itself; also a range of its bytes."""
+        found = files.in_thread(client_replay_file, folder, session_id, call_id, bucket)
+        return await files.ranged(request, *await found_file(found), range_)
 
     _add_picture_routes(router, folder, bucket, files, in_use=in_use)
     return files
@@ -225,7 +275,17 @@ class RecordingFiles:
         """
         given = self._folder, session_id, call_id, self._bucket
         stored = await found_file(self.in_thread(replay_file, *given, film=film))
-        await self.in_thread(mark_used, stored.path.parent)
+        return await self.ranged(request, stored, "video/mp4" if film else "audio/wav", bounds)
+
+    async def ranged(
+        self, request: Request, stored: StoredFile, media_type: str, bounds: str | None
+    ) -> EventStream:
+        """Return a long file, or the part of it that a ``Range`` header requests; of ``HEAD`` no content.
+
+        Raises:
+            HTTPException: see ``found_file``; 416, there are no such bytes.
+        """
+        await self.in_thread(mark_used, stored.files.folder)
         # Before it is opened: what is made anew in between has a later tag, and no reader mixes the two.
         tag = _tag(await found_file(self.in_thread(stored.version)))
         file, size = await found_file(self.in_thread(stored.open))
@@ -238,11 +298,11 @@ class RecordingFiles:
         headers = {"Accept-Ranges": "bytes", "Content-Length": str(last - first + 1), "ETag": tag}
         if span is not None:
             headers["Content-Range"] = f"bytes {first}-{last}/{size}"
-        pieces = _pieces(file, first, last - first + 1)
+        pieces = _pieces(file, first, 0 if request.method == "HEAD" else last - first + 1)
         return EventStream(
             _sent(pieces, file.close, self._pace, self._client(request), self._threads),
             stall_s=self._stall_s,
-            media_type="video/mp4" if film else "audio/wav",
+            media_type=media_type,
             status=200 if span is None else 206,
             headers=headers,
         )

@@ -13,6 +13,8 @@
                                               server-sent events
     GET    /api/sessions/{id}/recordings      its recorded calls; below it their files (``recording_routes``)
                                               and replays, for the operator (``replays.routes``)
+    GET    /api/sessions/{id}/meta            and others: names of the MiniCPM-o server
+                                              (``minicpm.session_routes``)
     GET    /api/sessions/{id}/comments        notes of its readers (``comment_routes``)
     GET    /api/sessions/{id}/shares          links by which others read it (``share_routes``)
     GET    /api/sessions/{id}/evidence        whether its signed evidence holds (``evidence_routes``)
@@ -40,7 +42,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from dataclasses import asdict, dataclass, fields
 from functools import partial
-from pathlib import Path
 from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
@@ -60,10 +61,6 @@ from parley.core.errors import (
 from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
-from parley.recording.objects import RecordingBucket
-from parley.recording.retention import RemovedRecordings
-from parley.recording.storage import RecordingStorage
-from parley.recording.uploads import UploadCounts
 from parley.runtime.object_store import ObjectStoreError
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
@@ -76,7 +73,8 @@ from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES, ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, read_lines, timeline_place
 from parley.serving.gateway.limits import ConcurrencyLimit, Slot
-from parley.serving.gateway.recording_routes import add_recording_routes
+from parley.serving.gateway.minicpm.session_routes import MiniCpmSessions
+from parley.serving.gateway.recording_routes import SessionRecordings, add_recording_routes
 from parley.serving.gateway.replays.routes import ReplayAccess, ReplayRoutes
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.share_routes import SharedSession, ShareReading, add_share_routes
@@ -99,7 +97,9 @@ MAX_FOUND = 100
 # Characters of an export that are sent together.
 EXPORT_CHUNK_CHARS = 65_536
 # Paths of typed turns, whose bodies may hold pictures.
-MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages|/v1/chat/completions")
+MESSAGES_PATH = re.compile(rf"{PATH}/[^/]+/messages|/v1/chat/completions|/api/chat")
+# Paths of recordings of clients, which are read while they arrive.
+UPLOAD_PATH = re.compile(rf"{PATH}/[^/]+/upload-recording")
 MAX_PICTURES = 8
 # Base64; the length of the whole body usually applies first.
 MAX_PICTURE_CHARS = 100_000_000
@@ -158,38 +158,6 @@ class AnswerTyped(Protocol):
         pictures: Sequence[PictureFile] = (),
         dialogue: ClientDialogue | None = None,
     ) -> AsyncGenerator[TurnEvent, None]: ...
-
-
-class SessionRecordings(Protocol):
-    """Recordings of calls, which a session's readers may play and which are removed with it."""
-
-    @property
-    def folder(self) -> Path:
-        """Folder that contains them."""
-        ...
-
-    @property
-    def bucket(self) -> RecordingBucket | None:
-        """Bucket to which finished ones move; None for none."""
-        ...
-
-    @property
-    def storage(self) -> RecordingStorage:
-        """Figures about them, and retention by hand."""
-        ...
-
-    @property
-    def uploads(self) -> UploadCounts | None:
-        """Recordings that have moved to the bucket, and those that wait; None without one."""
-        ...
-
-    async def remove(self, session_id: str) -> RemovedRecordings:
-        """Remove the recordings of a session.
-
-        Raises:
-            MediaError: they cannot be removed.
-        """
-        ...
 
 
 class NewSession(BaseModel):
@@ -290,7 +258,7 @@ def session_api(
 
     async def used(session_id: SessionId, request: Request) -> ClientIdentity:
         return await used_for(
-            KeyScope.READ if request.method == "GET" else KeyScope.OPERATE, session_id, request
+            KeyScope.READ if request.method in ("GET", "HEAD") else KeyScope.OPERATE, session_id, request
         )
 
     async def typed_into(session_id: SessionId, request: Request) -> ClientIdentity:
@@ -492,6 +460,7 @@ def session_api(
     add_share_routes(router, reading, in_use=in_use)
     add_evidence_route(router, reading, in_use=in_use)
     shared = SharedSession(reading).router()
+    files = None
     if recordings is not None:
         files = add_recording_routes(
             router,
@@ -505,6 +474,7 @@ def session_api(
         if replays is not None:
             replay_routes = ReplayRoutes(replays, recordings.folder, recordings.bucket, files)
             replay_routes.add_to(router, for_operator=[Depends(operators.check)])
+    MiniCpmSessions(reading, files, operates=used, in_use=in_use).add_to(router, recordings)
     whole = APIRouter()
     whole.include_router(router)
     whole.include_router(shared)

@@ -322,7 +322,15 @@ class SharedRecordings:
             await self._reading.pace.read(client, read_bytes)
         # A reason names the session, or the deployment's keys.
         return [
-            asdict(replace(each, has_film=False, pictures=0, problem=UNREADABLE if each.problem else ""))
+            asdict(
+                replace(
+                    each,
+                    has_film=False,
+                    pictures=0,
+                    client_replay="",
+                    problem=UNREADABLE if each.problem else "",
+                )
+            )
             for each in found
             if each.call_id in shown
         ]

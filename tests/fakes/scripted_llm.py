@@ -42,6 +42,7 @@ class ScriptedLanguageModel:
     def __init__(self, *scripts: Script) -> None:
         self._scripts = list(scripts)
         self.asked: list[list[Message]] = []
+        self.hangs = asyncio.Event()
         self.closed = 0
 
     async def reply(self, messages: Sequence[Message]) -> AsyncIterator[str]:
@@ -56,6 +57,7 @@ class ScriptedLanguageModel:
                 elif isinstance(step, Exception):
                     raise step
                 else:
+                    self.hangs.set()
                     await asyncio.Event().wait()
         finally:
             self.closed += 1

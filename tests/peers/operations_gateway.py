@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
-from parley.serving.gateway.session_api import SessionRecordings
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.settings import ServerTuning
 from parley.transports.webrtc.signaling import Signaling
 

@@ -22,8 +22,9 @@ from parley.core.privacy import VaultSettings
 from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.replays.jobs import ReplayJobs
-from parley.serving.gateway.session_api import AnswerTyped, SessionRecordings, TurnEvent
+from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations

@@ -20,6 +20,7 @@ from parley.core.usage import Stage, Usage
 from parley.models.omni import Preparation
 from parley.models.retrieval.library import DocumentLibrary
 from parley.recording.retention import RemovedRecordings, remove_session
+from parley.recording.settings import RecordingSettings
 from parley.recording.storage import RecordingStorage, RetentionRule
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
@@ -81,6 +82,7 @@ class Recordings:
 
     folder: Path
     storage: RecordingStorage
+    settings: RecordingSettings = RecordingSettings()
     bucket: None = None
     uploads: None = None
 

@@ -228,6 +228,75 @@ async def test_a_page_of_another_origin_is_refused(server: RunningServer):
     assert refused.value.response.status_code == 403
 
 
+# POST /api/chat
+
+
+async def post(server: RunningServer, request: dict[str, Any], **params: str) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
+        return await client.post("/api/chat", json=request, params=params)
+
+
+async def test_a_request_over_http_is_answered_whole_as_by_that_server(server: RunningServer):
+    answer = await post(server, body(user(QUESTION), tts=True))
+    found = answer.json()
+    assert answer.status_code == 200 and answer.headers["cache-control"] == "no-store"
+    assert "ten until two" in found["text"]
+    assert (found["success"], found["error"], found["audio_sample_rate"]) == (True, None, 24_000)
+    assert len(samples_in(found)) > 24_000
+    # The document engine counts no tokens, and this deployment records nothing.
+    assert [found[name] for name in ("tokens_generated", "token_stats", "recording_session_id")] == [None] * 3
+    assert 0 <= found["queue_wait_ms"] < found["duration_ms"]
+    assert found["estimated_queue_wait_s"] == 0
+    assert [each["heading"] for each in found["passages"]] == ["Branch opening hours"]
+    assert len(found["unused"]) == 2
+    turns = await events(server, found["session_id"], "user_turn", "bot_turn")
+    assert [turn["payload"]["text"] for turn in turns] == [QUESTION, found["text"]]
+
+
+async def test_a_session_goes_on_between_the_socket_and_requests(server: RunningServer):
+    _, first = await chat(server, body(user("My name is Ada.")))
+    shown = [user("My name is Ada."), {"role": "assistant", "content": first["text"]}]
+    answer = await post(server, body(*shown, user("What is my name?")), session=first["session_id"])
+    assert answer.json()["session_id"] == first["session_id"]
+    assert len(await events(server, first["session_id"], "user_turn")) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "says"),
+    [
+        (b"{no json", 422, "JSON"),
+        (b"\xff\xfe", 422, "UTF-8"),
+        (b'{"type": "stop"}', 422, "messages"),
+        (b'{"messages": []}', 422, "messages"),
+        (b'{"messages": [{"role": "assistant", "content": "Hello."}]}', 422, "last message"),
+        (
+            b'{"messages": [{"role": "user", "content": [{"type": "video", "data": "AA=="}]}]}',
+            422,
+            "content[0]",
+        ),
+    ],
+)
+async def test_a_request_that_cannot_be_answered_is_refused_in_both_forms(
+    server: RunningServer, content: bytes, status: int, says: str
+):
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        answer = await client.post("/api/chat", content=content)
+    refused = answer.json()
+    assert (answer.status_code, refused["detail"]) == (status, refused["error"])
+    assert says in refused["error"]
+
+
+async def test_a_request_of_an_unknown_session_or_another_origin_is_refused(server: RunningServer):
+    unknown = await post(server, body(user("Hello.")), session="00000000-0000-4000-8000-000000000000")
+    assert unknown.status_code == 404
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        foreign = await client.post(
+            "/api/chat", json=body(user("Hello.")), headers={"origin": "https://elsewhere.example"}
+        )
+    assert foreign.status_code == 403
+    assert foreign.json()["detail"] == foreign.json()["error"]
+
+
 # /ws/streaming
 
 

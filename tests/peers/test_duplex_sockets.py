@@ -23,8 +23,11 @@ from parley.configs.deployment import DEFAULT_PROMPT
 from parley.core.client_rules import prompt_of
 from parley.models.omni import Preparation
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
+from tests.client_recordings import content_of
 from tests.minicpm_player import silences_ms
 from tests.peers.minicpm_duplex_client import SECOND, Client, RealtimeClient, in_base64, samples_in
+from tests.peers.minicpm_page import PREPARE, page
+from tests.peers.minicpm_save_share import SaveShare, check_viewer, when_made
 from tests.peers.minicpm_server import MiniCpmServer, minicpm_server
 from tests.peers.test_browser import Served, lines_are_free, serving
 from tests.peers.test_queue import pooled, worker_of
@@ -72,7 +75,8 @@ def one_line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def two_lines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("two"), lambda url: one_worker(url, 2), calls=2) as at:
+    recorded = "recording: {enabled: true, folder: data, min_free_gb: 0}\n"
+    with site(tmp_path_factory.mktemp("two"), lambda url: one_worker(url, 2) + recorded, calls=2) as at:
         yield at
 
 
@@ -467,3 +471,60 @@ async def test_a_handshake_is_refused_with_the_reason(one_line: Site):
         with pytest.raises(InvalidStatus) as refused:
             await connect(url + path, additional_headers=headers).__aenter__()
         assert refused.value.response.status_code == status, path
+
+
+async def test_a_conversation_is_typed_spoken_shared_viewed_and_downloaded(two_lines: Site):
+    await two_lines.is_free()
+    url = two_lines.served.address
+    async with httpx.AsyncClient(base_url=url, timeout=60) as http:
+        typed = (
+            await http.post(
+                "/api/chat",
+                json={"messages": [{"role": "user", "content": "When are you open on Saturday?"}]},
+            )
+        ).json()
+        session = typed["recording_session_id"]
+        assert session == typed["session_id"] and typed["text"]
+        sharing = SaveShare(http, session)
+        as_typed = await sharing.recording()
+        assert (as_typed["mode"], len(as_typed["turns"])) == ("chat", 1)
+        assert as_typed["turns"][0]["output"]["text"] == typed["text"]
+        address = f"{url.replace('http', 'ws')}/ws/duplex/adx_share?session={session}"
+        async with connect(address, max_size=None) as socket:
+            one = Client(socket)
+            assert (await one.prepared())["recording_session_id"] == session
+            for _ in range(7):
+                await one.chunk(SECOND + 0.5)
+                await one.next("result")
+            await one.send("stop")
+            await one.ended()
+        spoken = await when_made(sharing)
+        await check_viewer(sharing, spoken, seconds=7, level=0.5)
+        # The browser's own recording, and the comment.
+        assert await sharing.front_end_replay() is None
+        webm = content_of("video/webm", 700_000)
+        assert await sharing.upload(webm) == {
+            "status": "ok",
+            "path": "frontend_replay.webm",
+            "size_bytes": len(webm),
+        }
+        assert await sharing.front_end_replay() == ("frontend_replay.webm", len(webm))
+        assert await sharing.asset("frontend_replay.webm") == webm
+        await sharing.save_comment("  It interrupted me.  ")
+        assert await sharing.fetch_comment() == "It interrupted me."
+        viewer = await http.get(sharing.address)
+        assert viewer.status_code == 200 and viewer.headers["content-type"].startswith("text/html")
+        with await sharing.download() as archive:
+            (name,) = (each for each in archive.namelist() if each.endswith("frontend_replay.webm"))
+            assert archive.read(name) == webm
+            assert {each.split("/")[1] for each in archive.namelist()} >= {
+                "meta.json",
+                "merged_replay.wav",
+            }
+        # The other dialect names the recording too.
+        async with page(url, "/ws/half_duplex/hdx_share") as caller:
+            await caller.send(**PREPARE)
+            prepared = await caller.until("prepared")
+            assert prepared["recording_session_id"] == prepared["session_id"] != session
+        # Its address opens a session; only the browser that owns it, and the operator, delete it.
+        assert (await http.delete(f"/api/sessions/{session}")).status_code == 403

@@ -24,14 +24,16 @@ from parley.core.errors import ConfigError
 from parley.evals.harness.s3_server import S3Server
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV, MAGIC
+from parley.recording.client_replay import open_client_replay
 from parley.recording.folder import CALLER_AUDIO
-from parley.recording.library import RecordingSummaries, call_detail, recordings_of, zipped
+from parley.recording.library import RecordingSummaries, asset_file, call_detail, recordings_of, zipped
 from parley.recording.merge import track_samples
 from parley.recording.objects import RecordingBucket
-from parley.recording.retention import RemovedSessions, clean
+from parley.recording.retention import RemovedSessions, clean, remove_call
 from parley.recording.settings import RecordingSettings, S3Settings
 from parley.recording.uploads import UploadThread
 from parley.runtime.object_store import ObjectStoreError, RequestLimits
+from tests.client_recordings import content_of
 from tests.peers.http_peer import HttpPeer
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import RATE_HZ, record_call
@@ -104,6 +106,56 @@ async def test_a_finished_call_moves_and_is_read_there(tmp_path: Path, bucket: R
         name: packed_before.read(name) for name in packed_before.namelist()
     }
     assert recordings_of(tmp_path, SESSION) == []
+
+
+async def test_a_clients_own_recording_follows_its_call_into_the_bucket(
+    tmp_path: Path, bucket: RecordingBucket
+):
+    settings = RecordingSettings(folder=tmp_path, min_free_gb=0)
+    path = await record_call(tmp_path, SESSION)
+    webm, wav = content_of("video/webm", 3_000_000), content_of("audio/wav", 3_000)
+    writer = open_client_replay(settings, SESSION, "webm", bucket)
+    with Uploads(tmp_path, bucket) as uploads:
+        other = await record_call(tmp_path, str(uuid.UUID(int=22)))
+        until(lambda: not other.exists())
+        # A call to which something is added does not move.
+        assert path.exists()
+        writer.write(webm)
+        writer.finish()
+        until(lambda: not path.exists())
+        writer = open_client_replay(settings, SESSION, "wav", bucket)
+        writer.write(wav)
+        writer.finish()
+        broken = open_client_replay(settings, SESSION, "mp4", bucket)
+        broken.write(b"half")
+        broken.discard(OSError("cut off"))
+        removed = open_client_replay(settings, SESSION, "mp4", bucket)
+        removed.write(b"of a session that was deleted")
+        removed.finish()
+        removed.undo()
+    assert uploads.thread.counts.moved == 2
+    found, media_type = asset_file(tmp_path, SESSION, ("frontend_replay.webm",), bucket)
+    assert (found.read(), media_type) == (webm, "video/webm")
+    assert asset_file(tmp_path, SESSION, ("frontend_replay.wav",), bucket)[0].read() == wav
+    names = set(bucket.sessions(SESSION)[SESSION].calls[path.name])
+    assert {"frontend_replay.webm", "frontend_replay.wav"} <= names
+    assert "frontend_replay.mp4" not in names
+    left = [each.name for each in (tmp_path / "sessions").iterdir() if each.name.startswith(".")]
+    assert not left and RemovedSessions(tmp_path, bucket).remove(SESSION).calls == 1
+    assert SESSION not in bucket.sessions()
+
+
+async def test_a_file_that_comes_while_its_call_is_removed_keeps_the_call(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+
+    def is_elsewhere(folder: Path) -> bool:
+        return not (folder / "frontend_replay.webm").exists()
+
+    (path / "frontend_replay.webm").write_bytes(b"x")
+    assert not remove_call(path, is_elsewhere)
+    assert (path / "frontend_replay.webm").read_bytes() == b"x" and (path / "meta.json").exists()
+    (path / "frontend_replay.webm").unlink()
+    assert remove_call(path, is_elsewhere) and not path.exists()
 
 
 async def test_a_call_that_is_on_or_not_merged_stays(tmp_path: Path, bucket: RecordingBucket):

@@ -243,6 +243,24 @@ test("the lines of a transcript are written again in another language", async ()
   assert.deepEqual([lines().length, label()], [count, "Ab 0:00 abspielen"]);
 });
 
+test("the recording that the caller uploaded is offered for the call that has one", async () => {
+  await view();
+  const call = { began_us: 0, duration_ms: 60_000, transport: "duplex_ws", is_over: true, has_replay: true, has_film: false, pictures: 0 };
+  const calls = [{ ...call, call_id: "b", client_replay: "" }, { ...call, call_id: "c", client_replay: "frontend_replay.webm" }];
+  setGlobal("fetch", async (path) => Response.json(String(path).endsWith("/recordings") ? { calls } : CALL));
+  const { Recordings } = await import("../../web/shared/recordings.js");
+  const { SessionApi } = await import("../../web/shared/session_api.js");
+  const fold = document.querySelector('[data-role="recordings"]');
+  fold.open = true;
+  assert.ok(new Recordings(new SessionApi(ID), fold));
+  const own = fold.querySelector('[data-role="client-replay"]');
+  await until(() => !own.hidden);
+  assert.equal(own.getAttribute("href"), `/api/sessions/${ID}/recordings/c/client-replay`);
+  assert.equal(own.download, "c-frontend_replay.webm");
+  fold.querySelector('[data-role="recorded"] button').click();
+  await until(() => own.hidden);
+});
+
 test("a timeline without events says so in another language", async () => {
   const { open } = await view();
   setGlobal("fetch", async () => Response.json({ events: [], after: null }));

@@ -40,6 +40,7 @@ export class Recordings {
   #picture;
   #wav;
   #film;
+  #clientReplay;
   #notice;
   /** @type {RecordingSummary[]} */
   #calls = [];
@@ -67,6 +68,7 @@ export class Recordings {
     this.#picture = part("camera", HTMLImageElement, fold);
     this.#wav = part("wav", HTMLAnchorElement, fold);
     this.#film = part("film", HTMLAnchorElement, fold);
+    this.#clientReplay = part("client-replay", HTMLAnchorElement, fold);
     this.#notice = part("recordings-notice", HTMLParagraphElement, fold);
     this.#waveform = new Waveform(part("waveform", HTMLCanvasElement, fold), (at_ms) => this.seek(at_ms));
     this.#moments = new CallMoments(part("call-moments", HTMLElement, fold), (at_ms) => this.seek(at_ms));
@@ -105,7 +107,22 @@ export class Recordings {
     }
     this.#chooseLast();
     const chosen = this.#calls.find((call) => call.call_id === this.#chosen);
-    this.#film.hidden = !chosen?.has_film;
+    this.#offer(chosen);
+  }
+
+  /**
+   * Offer the files that not every call has.
+   *
+   * @param {RecordingSummary | undefined} call that is chosen
+   */
+  #offer(call) {
+    this.#film.hidden = !call?.has_film;
+    this.#clientReplay.hidden = !call?.client_replay;
+    if (!call) return;
+    this.#film.href = this.#api.filmPath(call.call_id);
+    this.#film.download = `${call.call_id}.mp4`;
+    this.#clientReplay.href = this.#api.clientReplayPath(call.call_id);
+    this.#clientReplay.download = `${call.call_id}-${call.client_replay}`;
   }
 
   /** Show the list and the call that is chosen, in the language of the page. */
@@ -167,9 +184,7 @@ export class Recordings {
       this.#player.hidden = false;
       this.#audio.src = this.#wav.href = this.#api.replayPath(call.call_id);
       this.#wav.download = `${call.call_id}.wav`;
-      this.#film.hidden = !this.#calls.find((each) => each.call_id === call.call_id)?.has_film;
-      this.#film.href = this.#api.filmPath(call.call_id);
-      this.#film.download = `${call.call_id}.mp4`;
+      this.#offer(this.#calls.find((each) => each.call_id === call.call_id));
       this.#waveform.show(detail);
       this.#moments.show(detail);
       this.#on.shown?.(detail);

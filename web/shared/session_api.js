@@ -107,6 +107,11 @@ export class SessionApi {
     return `${this.#path}/recordings/${call}/replay.mp4`;
   }
 
+  /** @param {string} call */
+  clientReplayPath(call) {
+    return `${this.#path}/recordings/${call}/client-replay`;
+  }
+
   /**
    * @param {string} call
    * @param {number} at_ms

@@ -7,7 +7,7 @@ import { requestJson } from "./session_api.js";
 
 export class SharedApi {
   #path;
-  /** A link opens no archive and no film. */
+  /** A link opens no archive, no film and no recording of a client. */
   recordingsZipPath = "";
 
   /** @param {string} id of the link */
@@ -69,6 +69,10 @@ export class SharedApi {
   }
 
   filmPath() {
+    return "";
+  }
+
+  clientReplayPath() {
     return "";
   }
 

@@ -213,6 +213,8 @@ export interface RecordingSummary {
   pictures: number;
   /** Why an encrypted call cannot be read; empty when it can. */
   problem: string;
+  /** Name of the recording that its client has uploaded; empty without one. */
+  client_replay: string;
 }
 
 /** Event of a recorded call: the fields that the page reads, of any kind. */

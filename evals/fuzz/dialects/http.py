@@ -181,7 +181,7 @@ async def _exchange(
 
 def _body(entry: Entry, dice: Dice) -> tuple[bytes, str]:
     body, kind = body_of(entry)
-    if entry.method in ("GET", "DELETE"):
+    if entry.method in ("GET", "HEAD", "DELETE"):
         return b"", ""
     if entry.path == "/api/sessions/import":
         lines = [_encoded([IMPORTED], dice) for _ in range(dice.randint(1, 4))]

@@ -28,11 +28,11 @@ from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.read_pace import ReadPace
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings
 from parley.serving.gateway.reference_voices.voices import VOICES_FOLDER, Voices
 from parley.serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
 from parley.serving.gateway.reference_voices.voices_api import voices_api
-from parley.serving.gateway.session_api import SessionRecordings
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.pool.pool import Pool
 from parley.session_store.store import SessionStore

@@ -27,7 +27,7 @@ from parley.recording.uploads import UploadCounts
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.http.requests import check_origin, client_of
-from parley.serving.gateway.session_api import SessionRecordings
+from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.settings import ServerSettings
 from parley.session_store.rows import SHOWN_CHARS
 from parley.session_store.size import stored_bytes

@@ -45,6 +45,7 @@ class BodyLimit:
         max_bytes: of a body.
         within_s: longest wait for it.
         streamed: paths whose route reads its body itself, with bounds of its own.
+        streamed_below: likewise, paths with parameters; None for none.
         longer: bodies of some paths that may be longer; None for none.
     """
 
@@ -55,19 +56,21 @@ class BodyLimit:
         max_bytes: int,
         within_s: float,
         streamed: Collection[str] = (),
+        streamed_below: re.Pattern[str] | None = None,
         longer: "LongerBodies | None" = None,
     ) -> None:
         self._app = app
         self._max_bytes = max_bytes
         self._within_s = within_s
         self._streamed = frozenset(streamed)
+        self._streamed_below = streamed_below
         self._longer = longer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        if scope["path"] in self._streamed:
+        if self._reads_itself(scope["path"]):
             await self._pass_on(scope, receive, send)
             return
         declared = dict(scope["headers"]).get(b"content-length", b"0")
@@ -83,6 +86,10 @@ class BodyLimit:
             return
         with place:
             await self._take_whole(scope, receive, send, length, longer.max_bytes)
+
+    def _reads_itself(self, path: str) -> bool:
+        below = self._streamed_below
+        return path in self._streamed or (below is not None and below.fullmatch(path) is not None)
 
     async def _take_whole(
         self, scope: Scope, receive: Receive, send: Send, length: int | None, max_bytes: int

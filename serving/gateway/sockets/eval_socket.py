@@ -20,6 +20,7 @@ from pipecat.evals.serializer import parse_eval_connect
 from pipecat.runner.types import WebSocketRunnerArguments
 from pipecat.runner.utils import parse_telephony_websocket
 from pydantic import ValidationError
+from starlette.requests import HTTPConnection
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from parley.core.call_choices import CallChoices, ChoiceField
@@ -34,7 +35,7 @@ from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 
-Admit = Callable[[WebSocket, Mapping[str, object]], AbstractAsyncContextManager[AdmittedClient]]
+Admit = Callable[[HTTPConnection, Mapping[str, object]], AbstractAsyncContextManager[AdmittedClient]]
 Choose = Callable[[Mapping[str, object], ClientIdentity], Awaitable[CallChoices]]
 IsCounted = Callable[[Mapping[str, object]], Awaitable[bool]]
 # Pipecat's type of the first message of such a socket, and its name in the queue.

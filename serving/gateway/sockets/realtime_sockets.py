@@ -51,7 +51,7 @@ from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
 from parley.serving.gateway.auth.usage import UsageLimits, unless_refused
 from parley.serving.gateway.call_choices import CallChooser
 from parley.serving.gateway.calls import CallTasks
-from parley.serving.gateway.http.requests import check_origin
+from parley.serving.gateway.http.requests import BodyError, check_origin
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
@@ -341,7 +341,7 @@ class RealtimeSockets:
         uses_recogniser: bool,
         may_wait: bool = False,
     ) -> AsyncIterator[AdmittedClient]:
-        """Admit a handshake of any surface of sockets, or an offer; the single place of that decision.
+        """Admit a handshake of any surface of sockets, an offer or a request; decided here alone.
 
         Its conversation begins in the block: one that is refused there is no session of its client.
 
@@ -398,7 +398,7 @@ def mode_of(model: str) -> str | None:
 
 async def deny(websocket: WebSocket, error: Exception) -> None:
     """Refuse a handshake, with the reason where the server can send one."""
-    status, message, retry_s = _status_of(error)
+    status, message, retry_s = status_of(error)
     if websocket.application_state is not WebSocketState.CONNECTING:
         # It was accepted, and another client has taken the last line meanwhile.
         await close_socket(websocket, 1013 if status in (429, 503) else 1008, message, within_s=DENY_S)
@@ -413,7 +413,8 @@ async def deny(websocket: WebSocket, error: Exception) -> None:
         return
 
 
-def _status_of(error: Exception) -> tuple[int, str, float]:
+def status_of(error: Exception) -> tuple[int, str, float]:
+    """Return the HTTP status of a refusal, its reason, and the seconds to wait; 0 where none helps."""
     match error:
         case HTTPException():
             return error.status_code, str(error.detail), 0
@@ -427,6 +428,8 @@ def _status_of(error: Exception) -> tuple[int, str, float]:
             return 404, str(error), 0
         case StoreError():
             return 503, str(error), 5
+        case BodyError():
+            return error.status, str(error), 0
         case PeerError():
             return 400, str(error), 0
         case _:

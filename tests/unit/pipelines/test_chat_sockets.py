@@ -27,13 +27,14 @@ from parley.models.tts import TextToSpeech
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.engines.loading import Executors, Loaded
-from parley.pipelines.sockets.chat_sockets import hold_chat
+from parley.pipelines.sockets.chat_sockets import ChatDialect, hold_chat
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.service_rows import NOTHING_SHARED, RowSettings, ServiceRow, Shared
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.protocols.client_protocol import ProtocolError, written
 from parley.serving.gateway.desk.settings import DeskSettings
+from parley.serving.gateway.sockets.chat_exchange import ChatExchange
 from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.conversation import ConversationTuning
 from parley.session_store.conversations import Conversations
@@ -41,6 +42,7 @@ from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from parley.transports.websocket.messages import LARGE_BYTES, ChatSocketTuning, MessageSocket
+from parley.transports.websocket.session import SocketPeer
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.scripted_llm import HANG, CitingLanguageModel, Script, ScriptedLanguageModel
@@ -117,7 +119,7 @@ class World:
     conversations: Conversations
     model: ScriptedLanguageModel
     held: "asyncio.Task[None]"
-    hold: Callable[[Client, str | None], "asyncio.Task[None]"]
+    hold: Callable[[SocketPeer, str | None], "asyncio.Task[None]"]
     engines: Engines
 
     def ends(self) -> dict[str, float]:
@@ -147,7 +149,7 @@ class World:
 async def world(
     folder: Path,
     *scripts: Script,
-    protocol: Literal["chat", "streaming"] = "streaming",
+    protocol: ChatDialect = "streaming",
     voice: TextToSpeech | ServiceRow[Any] | None = None,
     ears: ScriptedSttSettings | None = None,
     ears_are_service: bool = False,
@@ -179,7 +181,7 @@ async def world(
     try:
         async with Engines(deployment, loaded, Executors(inline, inline, inline, inline)) as engines:
 
-            def hold(client: Client, session: str | None) -> "asyncio.Task[None]":
+            def hold(client: SocketPeer, session: str | None) -> "asyncio.Task[None]":
                 return asyncio.create_task(
                     hold_chat(
                         engines,
@@ -244,6 +246,40 @@ async def test_a_client_that_leaves_ends_the_model_and_leaves_nothing(tmp_path: 
         assert run.model.closed == 1
         [reply] = await run.events(session, Kind.BOT_TURN)
         assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+
+
+async def test_a_request_over_http_whose_client_leaves_ends_the_model(tmp_path: Path):
+    async with world(tmp_path, ("We open ", HANG), protocol="request") as run:
+        exchange = ChatExchange(json.dumps({"messages": [HELLO]}))
+        held = run.hold(exchange, None)
+        await run.model.hangs.wait()
+        assert not held.done() and run.model.closed == 0
+        exchange.leave()
+        await asyncio.wait_for(held, 30)
+        assert run.model.closed == 1
+        sessions = [each.id for each in await run.conversations.store.sessions(limit=9)]
+        [reply] = [event for each in sessions for event in await run.events(each, Kind.BOT_TURN)]
+        assert (reply.payload["text"], reply.payload["truncated"]) == ("We open", True)
+        run.client.leave()
+        await run.over()
+
+
+async def test_a_request_over_http_is_answered_at_once_and_a_failure_is_its_status(tmp_path: Path):
+    failure = EngineError("out of memory", engine="language model")
+    async with world(tmp_path, ANSWER, (failure,), protocol="request", voice=ToneTts()) as run:
+        request = {"messages": [HELLO], "streaming": True, "tts": {"enabled": True}}
+        exchange = ChatExchange(json.dumps(request))
+        await asyncio.wait_for(run.hold(exchange, None), 30)
+        answer = exchange.answer()
+        assert answer is not None and answer["text"] == "We open at ten. We close at two."
+        assert len(base64.b64decode(answer["audio_data"])) > 24_000
+        failed = ChatExchange(json.dumps(request))
+        await asyncio.wait_for(run.hold(failed, None), 30)
+        assert failed.answer() is None
+        status, reason = failed.failure()
+        assert status == 500 and "the language model failed" in reason["detail"]
+        run.client.leave()
+        await run.over()
 
 
 async def test_a_stop_that_comes_with_its_generate_is_not_lost_and_an_early_one_stops_nothing(tmp_path: Path):

@@ -23,6 +23,7 @@ from parley.pipelines.sockets.realtime_socket import reason_of, run_socket_sessi
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.protocols.client_protocol import ClientProtocol, written
 from parley.protocols.half_duplex import HalfDuplex
+from parley.recording.settings import RecordingSettings
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.transports.websocket.session import SocketCall
@@ -76,6 +77,7 @@ async def call(
     earlier: str = "",
     omni: Sequence[OmniHost] = (),
     imitated: Callable[[str], Awaitable[np.ndarray]] | None = None,
+    recording: RecordingSettings | None = None,
 ) -> AsyncIterator[Caller]:
     """Run a call of a page whose recogniser's last words come late; assert that nothing is left after it.
 
@@ -85,6 +87,7 @@ async def call(
     deployment = Deployment(
         bot=Bot(greeting="", greeting_again=""),
         hearing=Hearing(echo=None, stop_words=None),
+        recording=recording or RecordingSettings(folder=folder),
         remembering=Remembering(store=StoreTuning(url=f"sqlite:///{folder}/sessions.db")),
     )
     model = ScriptedLanguageModel(*(scripts or (ANSWER,)))
@@ -135,6 +138,26 @@ async def call(
         caller.events = await conversations.store.events(conversation.session_id, limit=1_000)
     left = {task.get_name() for task in asyncio.all_tasks() - before}
     assert not left, left
+
+
+@pytest.mark.parametrize("announcement", ["", "This call is recorded."])
+def test_a_page_reads_the_id_of_a_recording_unless_it_has_to_hear_of_it_first(
+    tmp_path: Path, announcement: str
+):
+    recording = RecordingSettings(
+        enabled=True, folder=tmp_path, min_free_gb=0, merged=False, announcement=announcement
+    )
+
+    async def scenario() -> tuple[dict[str, Any], list[Event]]:
+        async with call(tmp_path, recording=recording) as caller:
+            prepared = await caller.prepare()
+        return prepared, caller.events
+
+    prepared, events = virtual_time.run(scenario())
+    # The bot of this protocol does not speak first: the phrase is not heard, and nothing is recorded.
+    is_recorded = not announcement
+    assert prepared.get("recording_session_id") == (prepared["session_id"] if is_recorded else None)
+    assert bool([event for event in events if event.kind is Kind.RECORDING]) is is_recorded
 
 
 def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path: Path):

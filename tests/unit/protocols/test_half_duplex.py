@@ -95,6 +95,16 @@ def test_prepare_says_who_the_bot_is_and_is_answered_with_the_servers_session():
     ]
 
 
+def test_a_client_whose_call_is_recorded_reads_the_id_of_the_recording():
+    protocol = HalfDuplex(longest_s=600)
+    messages_of(protocol, Began("a-session", {"recording_session_id": "a-session"}))
+    [answer] = sent(read(protocol, PREPARE))
+    assert answer["recording_session_id"] == "a-session"
+    unrecorded = HalfDuplex(longest_s=600)
+    messages_of(unrecorded, Began("a-session"))
+    assert "recording_session_id" not in sent(read(unrecorded, PREPARE))[0]
+
+
 def test_a_client_that_prepares_while_it_waits_is_answered_when_the_session_is_there():
     protocol = HalfDuplex(longest_s=600)
     assert messages_of(protocol, QueueUpdate(2, 12.5, "q_1", 3)) == [

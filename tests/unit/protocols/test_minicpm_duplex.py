@@ -360,6 +360,14 @@ def test_the_next_token_comes_with_the_preparation():
     protocol.messages_for(Began("s", {"next_token": "t"}), 0)
     [_, prepared] = protocol.messages_for(Ready(1_000, 0, True), 0)
     assert prepared["next_token"] == "t"
+    assert prepared["recording_session_id"] is None
+
+
+def test_a_client_whose_call_is_recorded_reads_the_id_of_the_recording():
+    protocol = MiniCpmDuplex(lambda: 1.0)
+    protocol.messages_for(Began("s", {"recording_session_id": "s"}), 0)
+    [_, prepared] = protocol.messages_for(Ready(1_000, 0, True), 0)
+    assert prepared["recording_session_id"] == "s"
 
 
 @given(st.lists(st.tuples(st.sampled_from((500, 1_000, 2_000)), st.integers(0, 2)), min_size=1, max_size=12))

@@ -233,6 +233,19 @@ async def test_pictures_of_turns_are_kept_as_the_model_gets_them(tmp_path: Path)
     assert timeline["lost_pictures"] == 0
 
 
+async def test_a_private_pause_is_on_the_disk_at_once(tmp_path: Path):
+    call, is_written = OneCall(tmp_path), threading.Event()
+    call.recorder.start()
+    call.play(1.0)
+    call.events.publish(PrivatePauseBegan(call.began_us // 1_000 + 500, by="operator"))
+    # After everything that waits for the disk.
+    call.disk.put(is_written.set)
+    assert await asyncio.to_thread(is_written.wait, 10)
+    events = read_recording(call.path).timeline()["events"]
+    assert [each["event"] for each in events] == ["PrivatePauseBegan"]
+    await call.close()
+
+
 async def test_a_disk_that_is_too_slow_for_pictures_loses_them_and_no_voice(tmp_path: Path):
     call, is_free = OneCall(tmp_path), threading.Event()
     call.disk.put(is_free.wait)

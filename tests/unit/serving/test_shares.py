@@ -80,6 +80,7 @@ async def shared(tmp_path: Path) -> AsyncIterator[Shared]:
             session = (await client.post("/api/sessions")).json()["id"]
         path = await record_call(tmp_path, session)
         (path / "user_images").mkdir()
+        (path / "frontend_replay.webm").write_bytes(b"private")
         (path / "user_images" / "000000500-0.jpg").write_bytes(b"private")
         await write(
             store,
@@ -102,6 +103,7 @@ async def test_a_reader_without_a_credential_sees_transcript_and_recording(share
         assert turns["after"] is None
         (call,) = (await reader.get(f"{shared.path}/recordings")).json()["calls"]
         assert (call["call_id"], call["has_film"], call["pictures"]) == (shared.call, False, 0)
+        assert not call["client_replay"]
         detail = (await reader.get(f"{shared.path}/recordings/{shared.call}")).json()
         assert (detail["pictures"], detail["images"]) == ([], [])
         assert detail["peaks"] and [each["event"] for each in detail["events"]] == ["TurnEnded"]

@@ -1,0 +1,1 @@
+"""Save and share of the MiniCPM-o server's pages: recordings, uploads and a comment of a session."""
