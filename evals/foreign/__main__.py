@@ -12,8 +12,9 @@ recognised as others are reported, and no failure.
 
 Packages of programs that do not fit those of Parley are installed into ``--environments``. Variables name
 places that have them instead: ``PARLEY_AGENTS_PYTHON``, ``PARLEY_LIVEKIT_PYTHON``, ``PARLEY_SCENARIO_PYTHON``
-and ``PARLEY_VOICEBENCH_PYTHON`` interpreters, ``PARLEY_AGENTS_NODE_PATH``, ``PARLEY_PIPECAT_JS_NODE_PATH``
-and ``PARLEY_CONSOLE_NODE_PATH`` modules of Node.js. Clients for pages need Chromium.
+and ``PARLEY_VOICEBENCH_PYTHON`` interpreters, ``PARLEY_AGENTS_NODE_PATH``, ``PARLEY_AGENTS_PAGE_NODE_PATH``,
+``PARLEY_PIPECAT_JS_NODE_PATH`` and ``PARLEY_CONSOLE_NODE_PATH`` modules of Node.js. Clients for pages need
+Chromium.
 """
 
 import argparse

@@ -379,7 +379,7 @@ PROGRAMS: Mapping[str, Program] = {
             agents_page_faults,
             Runtime.PAGE,
             AGENTS_JS,
-            "PARLEY_AGENTS_NODE_PATH",
+            "PARLEY_AGENTS_PAGE_NODE_PATH",
         ),
         Program(
             "livekit",

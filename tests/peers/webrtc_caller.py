@@ -115,16 +115,20 @@ class Caller:
         self.connection.addTrack(self.microphone)
         if camera is not None:
             self.connection.addTrack(camera)
-        self.channel = self.connection.createDataChannel(channel)
         self.heard = bytearray()
         self.messages: list[dict[str, Any]] = []
         self.pc_id = ""
         self._listener: asyncio.Task[None] | None = None
         self._news = asyncio.Event()
+        self.open_channel(channel)
 
         @self.connection.on("track")
         def on_track(track: MediaStreamTrack) -> None:
             self._listener = asyncio.create_task(self._listen(track))
+
+    def open_channel(self, name: str) -> None:
+        """Make the data channel."""
+        self.channel = self.connection.createDataChannel(name)
 
         @self.channel.on("open")
         def on_open() -> None:

@@ -430,9 +430,11 @@ def check_sdp(sdp: str) -> None:
         description = SessionDescription.parse(sdp)
     if not sdp.startswith("v=0"):
         raise PeerError("the offer is not SDP: it must begin with v=0")
-    if not description.media or description.media[0].kind != "audio":
+    # The data channel is no medium: a client that has made it before its tracks may have it first.
+    tracks = [section for section in description.media if section.kind != "application"]
+    if not tracks or tracks[0].kind != "audio":
         raise PeerError("the offer's first media section must be audio")
-    if not any(is_opus(codec) for codec in description.media[0].rtp.codecs):
+    if not any(is_opus(codec) for codec in tracks[0].rtp.codecs):
         raise PeerError("the offer has no Opus (opus/48000/2), the only codec in which the agent speaks")
     for media in description.media:
         # Without these aiortc answers, and fails later in a task of its own.

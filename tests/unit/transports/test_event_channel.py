@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+from aiortc import RTCConfiguration, RTCPeerConnection
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from parley.protocols.client_protocol import ProtocolError
@@ -65,6 +66,28 @@ async def test_events_go_both_ways_in_order_and_pipecat_reads_none():
         await events.send('{"type": "last"}')
         await caller.until(lambda: caller.messages[-1]["type"] == "last")
         assert caller.types() == ["session.created", "last"] and not read
+
+
+class ChannelFirst(EventCaller):
+    """Client whose offer has the data channel before the tracks."""
+
+    async def offer(self) -> dict[str, str]:
+        self.connection = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+        self.open_channel("oai-events")
+        await self.connection.setLocalDescription(await self.connection.createOffer())
+        self.connection.addTrack(self.microphone)
+        return await super().offer()
+
+
+async def test_the_data_channel_may_be_offered_before_the_tracks():
+    caller = ChannelFirst()
+    async with answered(caller) as connection:
+        assert caller.connection.localDescription.sdp.index("m=application") < (
+            caller.connection.localDescription.sdp.index("m=audio")
+        )
+        assert await connection.events.connected() and await connection.events.send('{"type": "first"}')
+        await caller.until(lambda: caller.types() == ["first"])
+        assert connection.audio_input_track() is not None
 
 
 async def test_a_message_that_the_guard_drops_is_a_refusal():
