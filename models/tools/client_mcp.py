@@ -58,6 +58,8 @@ WRITE_S = 10.0
 # Tools that a server may list, and that are offered of it.
 MOST_LISTED, MOST_OFFERED = 512, 64
 NAME_CHARS, DESCRIPTION_CHARS, SCHEMA_CHARS, HINT_CHARS = 200, 2_000, 65_536, 2_000
+# Of a host, in the log.
+HOST_CHARS = 100
 # Characters of all names, descriptions and schemas together: the model reads them with every question.
 MOST_CHARS = 262_144
 # Requests to one server at a time; one is the stream of its notifications.
@@ -118,7 +120,7 @@ class ClientMcpServer(McpServer):
         super().__init__(McpAddress(url=url, headers=headers), connect_s=list_s)
         self._list_s = list_s
         parts = urlsplit(url)
-        self._host = parts.hostname or ""
+        self._host = (parts.hostname or "")[:HOST_CHARS]
         # An address may have a key in it.
         hidden = [url, parts.path.strip("/"), parts.query, *(value for _, value in headers)]
         self._secrets = secrets_among(hidden)
@@ -200,8 +202,7 @@ class ClientMcpServer(McpServer):
             await changed.wait()
             changed.clear()
             try:
-                async with asyncio.timeout(self._list_s):
-                    await self._read_tools(client)
+                await self._read_tools(client)
             except Exception as error:
                 # The connection broke meanwhile, or the new list cannot be used.
                 self._failure = self.shown(error)
@@ -209,16 +210,8 @@ class ClientMcpServer(McpServer):
                 return
 
     async def _read_tools(self, client: Client) -> dict[str, McpToolInfo]:
-        found: dict[str, McpToolInfo] = {}
-        cursor: str | None = None
-        for _ in range(MOST_PAGES):
-            page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
-            found.update((tool.name, info_of(tool)) for tool in page.tools)
-            if len(found) > MOST_LISTED:
-                raise ConfigError(f"it lists over {MOST_LISTED} tools")
-            cursor = page.next_cursor
-            if cursor is None:
-                break
+        async with asyncio.timeout(self._list_s):
+            found = await _listed(client)
         wanted = {name: info for name, info in found.items() if self._is_allowed(name, info)}
         if len(wanted) > MOST_OFFERED:
             raise ConfigError(
@@ -233,6 +226,25 @@ class ClientMcpServer(McpServer):
     ) -> CallToolResult:
         params = CallToolRequestParams.model_validate({"name": tool, "arguments": arguments, "_meta": meta})
         return await client.session.send_request(CallToolRequest(params=params), CallToolResult)
+
+
+async def _listed(client: Client) -> dict[str, McpToolInfo]:
+    """Return all tools that a server lists.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    found: dict[str, McpToolInfo] = {}
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.session.list_tools(params=PaginatedRequestParams(cursor=cursor))
+        found.update((tool.name, info_of(tool)) for tool in page.tools)
+        if len(found) > MOST_LISTED:
+            raise ConfigError(f"it lists over {MOST_LISTED} tools")
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return found
 
 
 class _NotingClient(WatchedClient):

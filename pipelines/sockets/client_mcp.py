@@ -51,6 +51,8 @@ APPROVAL_S = 60.0
 SPARE_S = 5.0
 # Calls that may wait for approval at a time.
 MOST_ASKED = 16
+# Connections that stay for further responses though no server of them is offered now.
+MOST_SPARE = 4
 # Connections that a client may begin: at once, and in a minute.
 CONNECTIONS, CONNECTIONS_PER_MINUTE = 16, 6
 # Longest time of a connection with its list of tools.
@@ -187,14 +189,19 @@ class ClientMcp:
     # What is declared.
 
     def use(
-        self, offered: Sequence[McpDeclaration], *, kept: Sequence[McpDeclaration] = (), retries: bool = False
+        self,
+        offered: Sequence[McpDeclaration],
+        *,
+        kept: Sequence[McpDeclaration] = (),
+        is_update: bool = False,
     ) -> None:
         """Offer the tools of these servers, and of no others.
 
         Args:
             offered: servers, in their order.
             kept: servers that stay connected, because they are offered again later.
-            retries: those that could not be used are tried again.
+            is_update: the client has declared its servers anew: those that could not be used are tried again,
+                and no other connection is kept. Otherwise a few stay for further responses.
         """
         if self._is_closed:
             # A message that was read while the call ended.
@@ -202,11 +209,16 @@ class ClientMcp:
         old, self._connections = self._connections, {}
         for each in (*offered, *kept):
             known = self._connections.get(each) or old.pop(each, None)
-            if known is None or (known.is_failed and retries):
+            if known is None or (known.is_failed and is_update):
                 known = self._connect(each)
             self._connections[each] = known
-        for connection in old.values():
-            self._own(self._retire(connection), "mcp.retire")
+        others = list(old.values())
+        spare = [] if is_update else [other for other in others if not other.is_failed][-MOST_SPARE:]
+        for connection in others:
+            if connection in spare:
+                self._connections[connection.declared] = connection
+            else:
+                self._own(self._retire(connection), "mcp.retire")
         self._offered = tuple(offered)
         self._renew()
 

@@ -121,12 +121,12 @@ class RequestedSettings:
             self._tools = tools
             self._events.publish(ToolsRenewed(self._events.now_ms()))
 
-    def use_servers(self, *, retries: bool = False) -> None:
+    def use_servers(self, *, is_update: bool = False) -> None:
         """Connect to the MCP servers that are declared now; see ``ClientMcp.use``."""
         of_session = self._requested().mcp or ()
         servers = of_session if self._servers is None else self._servers
         if self._mcp is not None:
-            self._mcp.use(servers, kept=of_session, retries=retries)
+            self._mcp.use(servers, kept=of_session, is_update=is_update)
 
 
 def client_tools(client: SocketClient, taken: Collection[str] = ()) -> Sequence[Tool]:

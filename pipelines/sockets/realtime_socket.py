@@ -405,7 +405,7 @@ class _ActionHandler:
     async def _apply_update(self, update: SessionUpdate) -> None:
         # Before the prompt: no question has both the client's text and the deployment's tools.
         if update.mcp is not None:
-            self._requested.use_servers(retries=True)
+            self._requested.use_servers(is_update=True)
         self._renew_tools()
         if update.instructions is not None or update.notes is not None:
             await self._instruct(self._instructions)

@@ -20,7 +20,7 @@ from openai.types.realtime import RealtimeServerEvent
 from parley.core.errors import EngineError
 from parley.models.tools import EffectUnknownError, Tool
 from parley.pipelines.sockets.client_mcp import ClientMcp
-from parley.protocols.client_mcp import McpApproval
+from parley.protocols.client_mcp import McpApproval, McpDeclaration
 from parley.protocols.client_protocol import Began, Begin, Happening, Message, Send, SessionUpdate
 from parley.protocols.openai_realtime import OpenAIRealtime
 from tests.peers.llm_script import Turn
@@ -87,7 +87,7 @@ class Line:
                 case Send(message):
                     self._take([message])
                 case SessionUpdate(mcp=servers) if servers is not None:
-                    self.mcp.use(servers, retries=True)
+                    self.mcp.use(servers, is_update=True)
                 case McpApproval():
                     self.mcp.answer(action)
                 case _:
@@ -311,6 +311,28 @@ async def test_a_server_that_is_withdrawn_ends_its_calls_first(shop: tuple[int, 
         with pytest.raises(EffectUnknownError, match="within 1 s"):
             await hanging
         line.order.over()
+
+
+async def test_the_servers_of_a_response_stay_connected_for_the_next_ones(shop: tuple[int, Path]):
+    line = Line(shop[0])
+    server = McpDeclaration("own", f"http://127.0.0.1:{shop[0]}/mcp")
+    line.mcp.use([server])
+    assert not line.mcp.is_listed
+    await line.mcp.until_listed()
+    for _ in range(20):
+        line.mcp.use([])
+        assert line.mcp.tools(()) == []
+        line.mcp.use([server])
+        assert line.mcp.is_listed and "own_order" in {tool.name for tool in line.mcp.tools(())}
+    line.mcp.use([], is_update=True)
+    line.mcp.use([server])
+    await line.mcp.until_listed()
+    assert len(line.of("mcp_list_tools.completed")) == 2
+    await line.mcp.close()
+    # A message that is read after the call has ended.
+    line.mcp.use([server])
+    assert line.mcp.tools(()) == []
+    line.order.over()
 
 
 async def test_a_call_that_ends_with_the_conversation_is_reported(shop: tuple[int, Path]):

@@ -1,6 +1,7 @@
 """Rights of a client to bring an MCP server, and the names of its tools for the model."""
 
 import pytest
+from pydantic import ValidationError
 
 from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.grants import ANONYMOUS, ClientIdentity, Grants
@@ -8,6 +9,7 @@ from parley.pipelines.sockets.client_checks import permitted
 from parley.pipelines.sockets.client_mcp import check_servers, free_name
 from parley.protocols.client_mcp import McpDeclaration
 from parley.protocols.client_protocol import CreateResponse, ProtocolError, SessionUpdate, ToolsAnswered
+from parley.serving.gateway.auth.client_settings import ClientsSettings
 
 GRANTED = ClientIdentity(owner="shop", grants=Grants(client_mcp=True))
 PUBLIC = McpDeclaration("shop", "https://mcp.example.com/mcp")
@@ -55,6 +57,15 @@ def test_a_call_with_a_server_of_its_client_has_no_tools_of_the_deployment(actio
     assert rules.permits("refund")
     assert permitted(action, rules) == action
     assert not rules.permits("refund")
+
+
+@pytest.mark.parametrize(
+    "host", ["shop.internal", "http://shop.internal:80", "shop.internal:80/mcp", "[::1]:80"]
+)
+def test_a_permitted_host_is_a_name_with_a_port(host: str):
+    with pytest.raises(ValidationError):
+        ClientsSettings(mcp_hosts=(host,))
+    assert ClientsSettings(mcp_hosts=("shop.internal:80",)).mcp_hosts == ("shop.internal:80",)
 
 
 def test_a_name_fits_a_model_and_is_taken_by_no_other_tool():
