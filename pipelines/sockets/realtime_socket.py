@@ -441,6 +441,8 @@ async def run_socket_session(
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
         await _until_configured(session)
+    choices = await _choices_of(session, imitated)
+    session.add_check(partial(_checked_voice, choices.reference_voice))
     call = Call(
         conversation,
         "websocket",
@@ -450,7 +452,7 @@ async def run_socket_session(
         client=client,
         rules=rules,
         answers=answers,
-        choices=await _choices_of(session, imitated),
+        choices=choices,
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
@@ -489,6 +491,18 @@ async def run_socket_session(
         elif ends and ends[-1].reason not in QUIET_ENDS:
             # An end for silence is an ordinary one for a client.
             session.over(ends[-1].reason, ends[-1].message)
+
+
+def _checked_voice(reference_voice: str, action: Action) -> Action:
+    """Refuse another voice to imitate than the one with which the engine is prepared."""
+    match action:
+        case SessionUpdate(reference_voice=str(wanted)) if wanted != reference_voice:
+            raise ProtocolError(
+                "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
+                code="cannot_update_voice",
+                param="session.audio.output.voice",
+            )
+    return action
 
 
 def _checked_text(conversation: Conversation, action: Action) -> Action:
