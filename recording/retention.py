@@ -463,9 +463,7 @@ def remove_call(path: Path, is_elsewhere: Callable[[Path], bool]) -> bool:
     Raises:
         OSError: the disk refuses.
     """
-    session = path.parent
-    renamed = session.with_name(f"{REMOVED}{session.name}-{uuid.uuid4().hex}")
-    os.rename(path, renamed)
+    renamed = _set_aside(path)
     if not is_elsewhere(renamed):
         os.rename(renamed, path)
         return False
@@ -476,12 +474,20 @@ def remove_call(path: Path, is_elsewhere: Callable[[Path], bool]) -> bool:
 def discard_call(path: Path) -> None:
     """Remove the folder of one call whose caller refuses a recording; log what is left."""
     try:
-        remove_call(path)
+        _remove_tree(_set_aside(path))
     except FileNotFoundError:
         # Nothing was written.
         return
     except OSError as error:
         logger.warning(f"a recording that its caller refuses is left, remove {path}: {error}")
+
+
+def _set_aside(path: Path) -> Path:
+    """Give the folder of a call a name under which no reader finds it; return that."""
+    session = path.parent
+    renamed = session.with_name(f"{REMOVED}{session.name}-{uuid.uuid4().hex}")
+    os.rename(path, renamed)
+    return renamed
 
 
 def _remove_tree(path: Path) -> None:

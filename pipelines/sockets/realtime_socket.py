@@ -483,6 +483,8 @@ async def run_socket_session(
     session.happen(Began(conversation.session_id, began))
     if not protocol.wants_units:
         await _until_configured(session)
+    choices = await _choices_of(session, imitated)
+    session.add_check(partial(_checked_voice, choices.reference_voice))
     call = Call(
         conversation,
         SOCKET if connection is None else TRACKS,
@@ -492,7 +494,7 @@ async def run_socket_session(
         client=client,
         rules=rules,
         answers=answers,
-        choices=await _choices_of(session, imitated),
+        choices=choices,
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
@@ -604,6 +606,18 @@ def _requested_by(
     )
     requested = RequestedSettings(lambda: session.requested, events, mcp)
     return mcp, requested
+
+
+def _checked_voice(reference_voice: str, action: Action) -> Action:
+    """Refuse another voice to imitate than the one with which the engine is prepared."""
+    match action:
+        case SessionUpdate(reference_voice=str(wanted)) if wanted != reference_voice:
+            raise ProtocolError(
+                "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
+                code="cannot_update_voice",
+                param="session.audio.output.voice",
+            )
+    return action
 
 
 def _checked_text(conversation: Conversation, action: Action) -> Action:

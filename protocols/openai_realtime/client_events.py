@@ -134,12 +134,6 @@ class Reader:
                 code="cannot_update_voice",
             )
         reference = settings.reference if settings.reference != old.reference else None
-        if reference is not None and self._has_begun:
-            raise ProtocolError(
-                "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
-                code="cannot_update_voice",
-                param="session.audio.output.voice",
-            )
         words = settings.instructions if settings.instructions != old.instructions else None
         choice = settings.choice if settings.choice != old.choice else None
         answers = settings.answers_turns if settings.answers_turns != self._answers_turns else None
