@@ -6,6 +6,7 @@ the times of its stages. A chunk of its timeline is a segment of the recording, 
 second. Blocks where it reads files.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ from parley.recording.folder import (
     CallRecording,
     image_facts,
 )
-from parley.recording.timeline import SERVED_BYTES, timeline_of
+from parley.recording.timeline import MOST_MS, SERVED_BYTES, timeline_of
 
 # Name of the duplex protocol of that server in recordings, and that server's names of apps.
 DUPLEX = "duplex_ws"
@@ -142,17 +143,18 @@ def _chunks(
     heard, said = recording.segments(CALLER_AUDIO), recording.segments(BOT_AUDIO)
     long_ms = recording.segment_ms
     frames = {at_ms // long_ms: path.name for at_ms, path in reversed(recording.pictures())}
-    texts, ends = _replies(events)
+    texts, ends = _replies(events, long_ms)
     count = max(-(-duration_ms // long_ms), *(number + 1 for number in (*heard, *said, -1)))
+    # A file may have any number.
+    count = min(count, MOST_MS // long_ms + 1)
     chunks = []
     for index in range(count):
         result: dict[str, Any] = {"mode": "SPEAK" if index in said else "LISTEN", "timing": {}}
-        text = " ".join(text for at_ms, text in texts if at_ms // long_ms == index)
-        if text:
-            result["text"] = text
+        if index in texts:
+            result["text"] = " ".join(texts[index])
         if index in said:
             result["ai_audio"] = f"{BOT_AUDIO}/{said[index].name}"
-        if any(at_ms // long_ms == index for at_ms in ends):
+        if index in ends:
             result["end_of_turn"] = True
         chunk: dict[str, Any] = {"index": index, "receive_ts_ms": index * long_ms}
         if index in heard:
@@ -163,18 +165,21 @@ def _chunks(
     return chunks
 
 
-def _replies(events: Sequence[dict[str, Any]]) -> tuple[list[tuple[int, str]], list[int]]:
-    """Return the replies with the time of their first sound, and the times of their ends."""
-    began: dict[object, int] = {}
-    texts, ends = list[tuple[int, str]](), list[int]()
+def _replies(events: Sequence[dict[str, Any]], long_ms: int) -> tuple[dict[int, list[str]], frozenset[int]]:
+    """Return the words of replies by the chunk of their first sound, and the chunks in which replies end."""
+    began: dict[str, int] = {}
+    texts: defaultdict[int, list[str]] = defaultdict(list)
+    ends = set[int]()
     for event in events:
-        if event["event"] == "ReplyStarted":
-            began[event.get("reply_id")] = event["at_ms"]
+        at_ms, reply_id = event["at_ms"], event.get("reply_id")
+        if event["event"] == "ReplyStarted" and isinstance(reply_id, str):
+            began[reply_id] = at_ms
         elif event["event"] == "ReplyFinished":
-            ends.append(event["at_ms"])
+            ends.add(at_ms // long_ms)
             if text := _text(event):
-                texts.append((began.get(event.get("reply_id"), event["at_ms"]), text))
-    return texts, ends
+                first_ms = began.get(reply_id, at_ms) if isinstance(reply_id, str) else at_ms
+                texts[first_ms // long_ms].append(text)
+    return dict(texts), frozenset(ends)
 
 
 def _turns(recording: CallRecording, events: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -34,6 +34,7 @@ from parley.recording.minicpm_view import (
 from parley.serving.gateway.auth.client_auth import OPERATOR
 from parley.serving.gateway.comment_routes import COMMENTS_PER_MINUTE, MOST_COMMENT_CHARS
 from parley.serving.gateway.http.event_stream import EventStream
+from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES
 from parley.serving.gateway.http.requests import discard_rest
 from parley.serving.gateway.limits import Rate
 from parley.serving.gateway.minicpm.replay_upload import ClientReplayUpload
@@ -101,23 +102,38 @@ class MiniCpmSessions:
         if self._files is not None and recordings is not None:
             RecordedFiles(self._reading, self._files, recordings, self._operates).add_to(router, self._in_use)
 
-    async def meta(self, session_id: str) -> dict[str, object]:
+    async def meta(self, request: Request, session_id: str) -> Response:
         """Return the facts of a session, as the MiniCPM-o server's meta.json."""
         info = await self._store.info(session_id)
-        found = await self._newest(info, call_meta)
-        return found or session_meta(session_id, info.created_us)
+
+        async def without_call() -> dict[str, object]:
+            return session_meta(session_id, info.created_us)
+
+        return await self._shown(request, session_id, call_meta, without_call)
 
     async def recording(self, request: Request, session_id: str) -> Response:
         """Return the timeline of a session, as the MiniCPM-o server's recording.json."""
         info = await self._store.info(session_id)
+
+        async def without_call() -> dict[str, object]:
+            turns = await self._store.timeline(session_id, limit=MOST_TURNS, kinds=TURNS)
+            return session_recording(session_id, info.created_us, shown_turns(info, turns))
+
+        return await self._shown(request, session_id, call_recording, without_call)
+
+    async def _shown(
+        self,
+        request: Request,
+        session_id: str,
+        of_call: Callable[[CallRecording], dict[str, object]],
+        without_call: Callable[[], Awaitable[dict[str, object]]],
+    ) -> Response:
+        """Return the newest recorded call as a function shows it, or what the session has without one."""
         client, pace = self._reading.client(request), self._reading.pace
         with pace.take(client):
-            found = await self._newest(info, call_recording)
-            if found is None:
-                turns = await self._store.timeline(session_id, limit=MOST_TURNS, kinds=TURNS)
-                found = session_recording(session_id, info.created_us, shown_turns(info, turns))
-            body = json.dumps(found).encode()
-            await pace.read(client, len(body))
+            found = await self._newest(session_id, of_call) or json.dumps(await without_call())
+            body = found.encode()
+            await pace.read(client, max(len(body), VIEW_COST_BYTES))
         return Response(body, media_type="application/json")
 
     async def comment(self, session_id: str) -> dict[str, object]:
@@ -157,17 +173,15 @@ class MiniCpmSessions:
     def _on_whole(info: SessionInfo, comments: Sequence[SessionComment]) -> list[SessionComment]:
         return [each for each in comments if each.at_us == info.created_us]
 
-    async def _newest(
-        self, info: SessionInfo, shown: Callable[[CallRecording], dict[str, object]]
-    ) -> dict[str, object] | None:
-        """Return the newest recorded call of a session, as a function shows it; None without any."""
+    async def _newest(self, session_id: str, shown: Callable[[CallRecording], dict[str, object]]) -> str:
+        """Return JSON of what a function shows of the newest recorded call; empty without any."""
         folder, bucket = self._reading.recordings, self._reading.bucket
         if folder is None or self._files is None:
-            return None
+            return ""
 
-        def read() -> dict[str, object] | None:
-            found = recordings_of(folder, info.id, bucket)
-            return shown(found[-1]) if found else None
+        def read() -> str:
+            found = recordings_of(folder, session_id, bucket)
+            return json.dumps(shown(found[-1])) if found else ""
 
         return await found_file(self._files.in_thread(read))
 

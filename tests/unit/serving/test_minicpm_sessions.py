@@ -282,6 +282,43 @@ async def test_an_upload_that_is_cut_in_the_middle_leaves_nothing_and_its_sessio
     await recordings.close()
 
 
+async def test_an_upload_that_stalls_and_one_whose_server_stops_leave_nothing(tmp_path: Path):
+    stalled, body = asyncio.Event(), form(content_of("video/webm", 3_000_000))
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, 2_500_000, 250_000):
+            yield body[start : start + 250_000]
+        stalled.set()
+        await asyncio.Event().wait()
+
+    recordings = CallRecordings(RecordingSettings(folder=tmp_path, min_free_gb=0), "embedded")
+    async with application(tmp_path, Turns(), recordings=recordings, body_s=0.5) as (app, _):
+        async with served(app) as server, httpx.AsyncClient(base_url=server.url) as client:
+            session = (await client.post("/api/sessions")).json()["id"]
+            path = await record_call(tmp_path, session)
+            headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+            upload = client.build_request(
+                "POST", f"/api/sessions/{session}/upload-recording", content=pieces(), headers=headers
+            )
+            sending = asyncio.create_task(client.send(upload))
+            await stalled.wait()
+            # Too slow: it is refused, and what came is removed.
+            await until(lambda: not is_receiving(path))
+            sending.cancel()
+            await asyncio.wait({sending})
+        # Without a socket between them, the end of the task is the end of the request.
+        stalled.clear()
+        async with client_of(app) as client:
+            upload = client.build_request("POST", upload.url.path, content=pieces(), headers=headers)
+            stopped = asyncio.create_task(client.send(upload))
+            await stalled.wait()
+            stopped.cancel()
+            await asyncio.wait({stopped})
+        await until(lambda: not is_receiving(path))
+        assert not list(path.glob("*frontend*")) and not list(path.glob(".*"))
+    await recordings.close()
+
+
 async def until(condition: Any) -> None:
     async with asyncio.timeout(20):
         while not condition():
