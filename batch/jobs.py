@@ -77,6 +77,23 @@ class JobResult:
         return f", {self.real_time_factor / self.gpus:.1f} per GPU on {self.gpus}" if self.gpus else ""
 
 
+@dataclass(slots=True, eq=False)
+class _Busy:
+    """Worker and what it has to do.
+
+    Attributes:
+        worker: the worker.
+        until_s: time of ``time.monotonic`` until which it has to make progress.
+        source: under way; None: it has none.
+        is_ready: it has loaded.
+    """
+
+    worker: JobWorker
+    until_s: float
+    source: BatchSource | None = None
+    is_ready: bool = False
+
+
 class BatchJob:
     """Run over sources.
 
@@ -90,7 +107,7 @@ class BatchJob:
         self._settings = settings
         self._destination = destination
         self._executor = executor
-        self._workers: list[JobWorker] = []
+        self._workers: list[_Busy] = []
         self._waiting: deque[BatchSource] = deque()
         self._moved = Counter[str]()
         self._result = JobResult()
@@ -116,75 +133,81 @@ class BatchJob:
         self._result.gpus = self._executor.gpus(self._result.workers)
         progress = Progress("transcribed", len(sources))
         try:
-            self._workers = [self._executor.start() for _ in range(self._result.workers)]
+            self._workers = [self._start() for _ in range(self._result.workers)]
             while self._workers:
                 self._destination.check_held()
-                until_s = min(worker.until_s for worker in self._workers)
+                until_s = min(busy.until_s for busy in self._workers)
                 left_s = min(max(0.0, until_s - time.monotonic()), CHECK_S)
-                ready = wait([each.connection for each in self._workers], left_s)
-                for worker in list(self._workers):
-                    if worker.connection in ready:
-                        self._hear(worker, progress)
-                    elif time.monotonic() >= worker.until_s:
-                        self._on_late(worker, progress)
+                ready = wait([each.worker.connection for each in self._workers], left_s)
+                for busy in list(self._workers):
+                    if busy.worker.connection in ready:
+                        self._hear(busy, progress)
+                    elif time.monotonic() >= busy.until_s:
+                        self._on_late(busy, progress)
                 self._end_unplaced()
         finally:
-            for worker in self._workers:
-                worker.end()
+            for busy in self._workers:
+                busy.worker.end()
         self._result.wall_s = time.monotonic() - self._began_s
         return self._result
 
-    def _on_late(self, worker: JobWorker, progress: Progress) -> None:
-        limits = self._settings.limits
-        if not worker.is_placed:
-            if any(each.is_placed for each in self._workers):
-                # The others may have all the places there are.
-                worker.until_s = time.monotonic() + limits.load_s
-            else:
-                self._lose(worker, worker.death(), progress)
-            return
-        stall_s = limits.stall_s if worker.is_ready else limits.load_s
-        self._lose(worker, f"no progress for {stall_s:g} s", progress)
+    def _start(self) -> _Busy:
+        return _Busy(self._executor.start(), time.monotonic() + self._settings.limits.load_s)
+
+    def _on_late(self, busy: _Busy, progress: Progress) -> None:
+        limits, started_s = self._settings.limits, busy.worker.started_s
+        if busy.is_ready:
+            self._lose(busy, f"no progress for {limits.stall_s:g} s", progress)
+        elif started_s is not None and time.monotonic() < started_s + limits.load_s:
+            # It had to wait for its place.
+            busy.until_s = started_s + limits.load_s
+        elif started_s is not None:
+            self._lose(busy, f"no progress for {limits.load_s:g} s", progress)
+        elif any(each.worker.started_s is not None for each in self._workers):
+            # The others may have all the places there are.
+            busy.until_s = time.monotonic() + limits.load_s
+        else:
+            self._lose(busy, busy.worker.death(), progress)
 
     def _end_unplaced(self) -> None:
         """End workers that wait for a place when no source waits for them."""
-        for worker in list(self._workers):
-            if not (worker.is_placed or self._waiting):
-                self._workers.remove(worker)
-                worker.end()
+        for busy in list(self._workers):
+            if busy.worker.started_s is None and not self._waiting:
+                self._workers.remove(busy)
+                busy.worker.end()
 
-    def _hear(self, worker: JobWorker, progress: Progress) -> None:
+    def _hear(self, busy: _Busy, progress: Progress) -> None:
         try:
-            message = json.loads(worker.connection.recv_bytes(MOST_MESSAGE_BYTES))
+            message = json.loads(busy.worker.connection.recv_bytes(MOST_MESSAGE_BYTES))
         except (EOFError, OSError):
-            self._lose(worker, worker.death(), progress)
+            self._lose(busy, busy.worker.death(), progress)
             return
-        worker.until_s = time.monotonic() + self._settings.limits.stall_s
+        busy.until_s = time.monotonic() + self._settings.limits.stall_s
         match ReportKind(message["kind"]):
             case ReportKind.PROGRESS:
-                name = "" if worker.source is None else printable(worker.source.name)
+                name = "" if busy.source is None else printable(busy.source.name)
                 progress.note(f"{message['audio_ms'] // 1_000} s of {name}")
             case ReportKind.READY:
-                worker.is_ready = True
+                busy.is_ready = True
                 self._lost = 0
                 self._began_s = self._began_s or time.monotonic()
-                self._give(worker)
+                self._give(busy)
             case ReportKind.DONE:
-                self._done(worker, message, progress)
+                self._done(busy, message, progress)
             case ReportKind.REFUSED:
-                self._failed(worker, message["reason"], may_succeed=message["may_succeed"], progress=progress)
-                self._give(worker)
+                self._failed(busy, message["reason"], may_succeed=message["may_succeed"], progress=progress)
+                self._give(busy)
             case ReportKind.BROKEN:
                 raise EngineError(message["reason"], engine=self._settings.recogniser.name, retryable=False)
 
-    def _give(self, worker: JobWorker) -> None:
+    def _give(self, busy: _Busy) -> None:
         """Give a worker the next source; end it when there is none."""
-        worker.source = None
+        busy.source = None
         if not self._waiting:
-            self._workers.remove(worker)
-            worker.end()
+            self._workers.remove(busy)
+            busy.worker.end()
             return
-        worker.source = source = self._waiting.popleft()
+        busy.source = source = self._waiting.popleft()
         item = WorkItem(
             source.name,
             source.location,
@@ -194,26 +217,26 @@ class BatchJob:
             source.written_us,
             dict(self._destination.replaced(source.name)),
         )
-        worker.until_s = time.monotonic() + self._settings.limits.stall_s
+        busy.until_s = time.monotonic() + self._settings.limits.stall_s
         # A worker that is gone is noticed when the answer is read.
         with suppress(OSError):
-            worker.connection.send_bytes(json.dumps(asdict(item)).encode())
+            busy.worker.connection.send_bytes(json.dumps(asdict(item)).encode())
 
-    def _done(self, worker: JobWorker, facts: dict[str, Any], progress: Progress) -> None:
-        assert worker.source is not None
-        self._destination.finish(worker.source.name, audio_ms=facts["audio_ms"], cpu_ms=facts["cpu_ms"])
+    def _done(self, busy: _Busy, facts: dict[str, Any], progress: Progress) -> None:
+        assert busy.source is not None
+        self._destination.finish(busy.source.name, audio_ms=facts["audio_ms"], cpu_ms=facts["cpu_ms"])
         result = self._result
         result.done += 1
         result.audio_ms += facts["audio_ms"]
         result.speech_ms += facts["speech_ms"]
         result.cpu_ms += facts["cpu_ms"]
-        self._step(progress, worker.source.name)
-        self._give(worker)
+        self._step(progress, busy.source.name)
+        self._give(busy)
 
-    def _failed(self, worker: JobWorker, reason: str, *, may_succeed: bool, progress: Progress) -> None:
-        source = worker.source
+    def _failed(self, busy: _Busy, reason: str, *, may_succeed: bool, progress: Progress) -> None:
+        source = busy.source
         assert source is not None
-        worker.source = None
+        busy.source = None
         # It may name a path with bytes that are no UTF-8.
         reason = reason.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         tries = self._settings.limits.tries if may_succeed else 1
@@ -229,20 +252,20 @@ class BatchJob:
         result.wall_s = time.monotonic() - self._began_s
         progress.step(f"RTFx {result.real_time_factor:.0f}, {result.parked} parked; {printable(note)}")
 
-    def _lose(self, worker: JobWorker, reason: str, progress: Progress) -> None:
+    def _lose(self, busy: _Busy, reason: str, progress: Progress) -> None:
         """Replace a worker that is gone or stalls.
 
         Raises:
             EngineError: workers die without a source.
         """
-        source = worker.source
-        worker.end()
-        self._workers.remove(worker)
-        if source is not None and worker.is_blameless and self._moved[source.name] < MOST_MOVED:
+        source = busy.source
+        busy.worker.end()
+        self._workers.remove(busy)
+        if source is not None and busy.worker.is_blameless and self._moved[source.name] < MOST_MOVED:
             self._moved[source.name] += 1
             self._waiting.appendleft(source)
         elif source is not None:
-            self._failed(worker, f"its worker was lost: {reason}", may_succeed=True, progress=progress)
+            self._failed(busy, f"its worker was lost: {reason}", may_succeed=True, progress=progress)
         else:
             self._lost += 1
             if self._lost >= MOST_LOST:
@@ -252,4 +275,4 @@ class BatchJob:
                     retryable=False,
                 )
         if self._waiting:
-            self._workers.append(self._executor.start())
+            self._workers.append(self._start())

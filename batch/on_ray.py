@@ -29,9 +29,8 @@ from parley.batch.manifest import hold_as_worker
 from parley.batch.recogniser import gpus_of
 from parley.batch.s3.address import is_address
 from parley.batch.settings import BatchSettings
-from parley.batch.sources import BatchSource
 from parley.batch.worker import MOST_MESSAGE_BYTES, ReportKind
-from parley.batch.worker_process import END_S, WorkerProcess
+from parley.batch.worker_process import END_S, BatchProcess
 from parley.core.errors import ConfigError
 
 NAMESPACE = "parley-batch"
@@ -56,7 +55,7 @@ class NodeWorker:
             held = (
                 () if is_address(location) else (self._exits.enter_context(hold_as_worker(Path(location))),)
             )
-            self._process = WorkerProcess(BatchSettings.model_validate_json(settings), location, held)
+            self._process = BatchProcess(BatchSettings.model_validate_json(settings), location, held)
 
     def fault(self) -> str:
         """Return why the node cannot work for the job; empty: it can."""
@@ -98,16 +97,14 @@ class RayJobWorker:
 
     Args:
         actor: of it.
-        load_s: time in which its process has to load once it has a node.
     """
 
-    def __init__(self, actor: Any, load_s: float) -> None:
-        self._actor, self._load_s = actor, load_s
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
         ours, theirs = socket.socketpair()
         self.connection = Connection(ours.detach())
-        self.source: BatchSource | None = None
-        self.is_ready = self.is_placed = self.is_blameless = False
-        self.until_s = time.monotonic() + load_s
+        self.started_s: float | None = None
+        self.is_blameless = False
         self._death = "no node of the Ray cluster has its resources"
         passing = (Connection(theirs.detach()),)
         self._thread = threading.Thread(target=self._pass, args=passing, name="ray worker", daemon=True)
@@ -130,8 +127,7 @@ class RayJobWorker:
                 if fault := ray.get(self._actor.fault.remote()):
                     connection.send_bytes(json.dumps({"kind": ReportKind.BROKEN, "reason": fault}).encode())
                     return
-                self._death, self.until_s = "", time.monotonic() + self._load_s
-                self.is_placed = True
+                self._death, self.started_s = "", time.monotonic()
                 while self._pass_answer(connection):
                     ray.get(self._actor.send.remote(connection.recv_bytes(MOST_MESSAGE_BYTES)))
                 self._death = ray.get(self._actor.death.remote())
@@ -154,7 +150,6 @@ class RayExecutor:
     """Workers on a cluster (``worker_process.Executor``); made by ``ray_executor``."""
 
     def __init__(self, settings: BatchSettings, destination: Destination, root: str, mark: str) -> None:
-        self._settings = settings
         self._arguments = (settings.model_dump_json(), destination.location, root, mark)
         self._gpus = gpus_of(settings.recogniser)
 
@@ -166,7 +161,7 @@ class RayExecutor:
 
     def start(self) -> RayJobWorker:
         made = ray.remote(NodeWorker).options(num_cpus=1, num_gpus=self._gpus, max_restarts=0)
-        return RayJobWorker(made.remote(*self._arguments), self._settings.limits.load_s)
+        return RayJobWorker(made.remote(*self._arguments))
 
 
 @contextmanager

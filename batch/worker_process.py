@@ -17,7 +17,6 @@ from parley.batch.destination import Destination
 from parley.batch.recogniser import gpus_of, secrets_of
 from parley.batch.s3.address import storage_environment
 from parley.batch.settings import BatchSettings, RecogniserChoice
-from parley.batch.sources import BatchSource
 from parley.batch.worker import JobStart
 from parley.recording.at_rest import KEYS_ENV
 from parley.runtime.engine_hosting.supervisor import child_environment
@@ -31,19 +30,13 @@ class JobWorker(Protocol):
 
     Attributes:
         connection: to it; it ends with the worker.
-        source: under way; None: it has none.
-        is_ready: it has loaded.
-        is_placed: its process was started; False while it waits for a place.
+        started_s: time of ``time.monotonic`` when its process was started; None while it waits for a place.
         is_blameless: it was lost with its machine, which is no failure of the source under way.
-        until_s: time of ``time.monotonic`` until which it has to make progress.
     """
 
     connection: Connection
-    source: BatchSource | None
-    is_ready: bool
-    is_placed: bool
+    started_s: float | None
     is_blameless: bool
-    until_s: float
 
     def death(self) -> str:
         """Return how it ended."""
@@ -70,7 +63,7 @@ class Executor(Protocol):
         ...
 
 
-class WorkerProcess:
+class BatchProcess:
     """Process of ``batch.worker`` on this machine.
 
     Args:
@@ -110,15 +103,13 @@ class WorkerProcess:
         self._process.wait()
 
 
-class LocalWorker(WorkerProcess):
+class LocalWorker(BatchProcess):
     """Worker on this machine (``JobWorker``)."""
 
     def __init__(self, settings: BatchSettings, destination: Destination) -> None:
         super().__init__(settings, destination.location, destination.descriptors)
-        self.source: BatchSource | None = None
-        self.is_ready = self.is_blameless = False
-        self.is_placed = True
-        self.until_s = time.monotonic() + settings.limits.load_s
+        self.started_s: float | None = time.monotonic()
+        self.is_blameless = False
 
 
 class LocalExecutor:

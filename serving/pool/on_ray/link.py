@@ -52,11 +52,6 @@ class RayLink:
         self._waiting: dict[int, asyncio.Future[str]] = {}
         self._last = 0
 
-    @property
-    def pid(self) -> int | None:
-        """Id of the process; None while there is none."""
-        return None if self._process is None else self._process.pid
-
     def start(self) -> None:
         """Start the process, and keep one running."""
         self._task = asyncio.create_task(self._supervisor.run(), name="ray")

@@ -33,6 +33,8 @@ from parley.serving.scheduler.types import Effect
 
 # Part of the time of an answer that its way may take.
 WAY_S = 1.0
+# Shortest wait for news.
+SHORTEST_S = 0.02
 
 
 class RayLineSync(LineTask):
@@ -97,9 +99,11 @@ class RayLineSync(LineTask):
         """Wait for news at the line, until cancelled."""
         while True:
             await self._may_attend.wait()
-            wait_s = self._settings.poll_s
-            # Newer places are of no use before the present ones were read.
-            version = None if self._is_stale else self._version
+            wait_s, version = self._settings.poll_s, self._version
+            if self._is_stale:
+                # Newer places are of no use before the present ones were read.
+                left_s = self._look_due_s() - self._now_s()
+                wait_s, version = min(wait_s, max(left_s, SHORTEST_S)), None
             asked = Attention(self._member, self._life, self._read, version, wait_s)
             facts = {**self._place, "sent": ATTENTION.dump_json(asked).decode()}
             has_news, seen = True, self._version

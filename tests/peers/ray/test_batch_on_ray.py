@@ -45,16 +45,17 @@ def job(cluster: LocalCluster, source: Path, out: Path, *more: str) -> subproces
 def test_a_job_on_two_nodes_that_is_killed_does_every_file_once(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    speech = np.frombuffer(opening(), "<i2").astype(np.float32) / 32_768
-    clips = [Speech(str(place), speech[: RATE_HZ * (1 + place % 5)], "") for place in range(12)]
+    speech = np.tile(np.frombuffer(opening(), "<i2").astype(np.float32) / 32_768, 5)
+    # Of 10 to 26 s: more work than fits between the start of a job and its kill.
+    clips = [Speech(str(place), speech[: RATE_HZ * (10 + 4 * (place % 5))], "") for place in range(40)]
     outputs = FolderOutputs(tmp_path / "killed")
     on_ray = ("--ray", cluster.address)
-    seen = kills(clips, tmp_path, outputs, 4, seed=3, within_s=14.0, options=on_ray, python=cluster.python)
-    assert seen["kills"] >= 1
-    assert (seen["done_once"], seen["written_again"], seen["parked"]) == (12, 0, 1)
+    seen = kills(clips, tmp_path, outputs, 6, seed=3, within_s=12.0, options=on_ray, python=cluster.python)
+    assert seen["kills"] >= 4 and seen["done_before_the_last_run"] > 0
+    assert (seen["done_once"], seen["written_again"], seen["parked"]) == (40, 0, 1)
     with sqlite3.connect(tmp_path / "killed" / MANIFEST) as database:
         states = dict(database.execute("SELECT state, count(*) FROM items GROUP BY state"))
-    assert states == {"done": 12, "parked": 1}
+    assert states == {"done": 40, "parked": 1}
 
 
 def sources(inside: Path, bad: str) -> None:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
+import psutil
 import pytest
 
 from parley.core.errors import EngineError
@@ -19,6 +20,7 @@ from tests.peers import test_shared_pool
 from tests.peers.minicpm_server import minicpm_server
 from tests.peers.ray.environment import SECRET_ENV, LocalCluster
 from tests.peers.test_pool import There, until
+from tests.worker_process import ROOT
 
 pytestmark = [pytest.mark.alone, pytest.mark.packages, pytest.mark.asyncio(loop_scope="module")]
 
@@ -175,6 +177,25 @@ async def test_a_line_whose_actor_was_killed_keeps_its_order_and_its_leases(
 
 
 @pytest.mark.slow
+async def test_a_gateway_whose_ray_process_was_killed_keeps_its_calls_and_places(
+    cluster: LocalCluster, engine: str
+) -> None:
+    async with site(cluster, engine, "far") as here:
+        first, second = here.pools
+        over = asyncio.Event()
+        calls = await here.start((first, "a", over), (second, "b", over), (first, "c", over))
+        for process in psutil.Process().children():
+            if "parley.serving.pool.on_ray.bridge" in process.cmdline():
+                process.kill()
+        calls.append(asyncio.create_task(here.call(second, "d", over)))
+        await here.queued("b", "c", "d")
+        assert here.order == ["a"] and list(here.holders.values()) == ["a"]
+        over.set()
+        await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S)
+        assert here.order == ["a", "b", "c", "d"]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["--print-url", "ray::WorkerActor"])
 async def test_a_worker_that_is_killed_comes_back_for_the_conversation_that_it_had(
     cluster: LocalCluster, engine: str, killed: str
@@ -253,3 +274,28 @@ async def test_a_worker_that_is_drained_ends_and_is_not_started_again(
         # The actor that ran it is asked by each gateway again, and has started one process.
         worker = second.process("far")
         assert worker is not None and worker.starts == 1 and second.standing("far") is None
+
+
+@pytest.mark.slow
+async def test_the_command_ends_line_and_workers_and_gateways_start_them_again(
+    cluster: LocalCluster, engine: str
+) -> None:
+    async with site(cluster, engine, "far") as here:
+        first, second = here.pools
+        before = first.workers()["far"]["incarnation"]
+        command = (cluster.python, "-m", "serving.pool.on_ray.end")
+        options = ("--address", cluster.address, "--name", here.name)
+        ending = await asyncio.create_subprocess_exec(
+            *command, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        printed, _ = await asyncio.wait_for(ending.communicate(), PATIENCE_S)
+        assert sorted(printed.decode().splitlines()) == [
+            f"ended {here.name}/line/omni",
+            f"ended {here.name}/worker/far",
+        ]
+        await until(lambda: first.workers()["far"].get("incarnation") not in (None, before), PATIENCE_S)
+        over = asyncio.Event()
+        calls = await here.start((second, "a", over), (first, "b", over))
+        over.set()
+        await asyncio.wait_for(asyncio.gather(*calls), PATIENCE_S)
+        assert here.order == ["a", "b"]
