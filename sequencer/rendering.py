@@ -129,7 +129,8 @@ def _sight(visual: VisionPayload, settings: RenderingSettings) -> tuple[str, ...
     elif gesture:
         labels.append(gesture)
     if affect and affect.lower() not in settings.plain_affects:
-        labels.append(f"looks {affect}")
+        # "Seems to be smiling", but "looks annoyed".
+        labels.append(f"{'seems to be' if affect.endswith('ing') else 'looks'} {affect}")
     if visual.looking == "away":
         labels.append("looking away")
     if visual.faces is not None and visual.faces >= settings.faces:

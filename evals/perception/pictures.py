@@ -1,9 +1,10 @@
 """Photographs of people that packages ship, with what a person sees in them.
 
 The labels were written by looking at the pictures. No limit of the specialist was chosen on them: the limits
-of a face's turn were compared with others (six group pictures of the npm package ``@vladmandic/face-api``),
-those of a finger's bend are anatomy. Each picture is judged mirrored as well, which exchanges left and right.
-The pictures belong to their authors and are only fetched, into the cache of ``evals.human``.
+of a face's turn and of a mouth's width were compared with others (six group pictures of the npm package
+``@vladmandic/face-api``), those of a finger's bend are anatomy. Each picture is judged mirrored as well,
+which exchanges left and right. The pictures belong to their authors and are only fetched, into the cache of
+``evals.human``.
 """
 
 import io
@@ -64,6 +65,7 @@ class Photograph:
         faces: number of people whose face can be seen, from the front or the side.
         looking: "here" or "away": the look of the largest face; None without a face.
         gesture: of a hand; None without one.
+        smiles: the largest face smiles.
     """
 
     archive: Archive
@@ -71,6 +73,7 @@ class Photograph:
     faces: int
     looking: str | None = None
     gesture: str | None = None
+    smiles: bool = False
 
     @property
     def name(self) -> str:
@@ -79,14 +82,14 @@ class Photograph:
 
 
 PHOTOGRAPHS = (
-    Photograph(SCIKIT_IMAGE, "skimage/data/astronaut.png", 1, "here"),
+    Photograph(SCIKIT_IMAGE, "skimage/data/astronaut.png", 1, "here", smiles=True),
     Photograph(FACE_RECOGNITION, "test_images/biden.jpg", 1, "here"),
-    Photograph(FACE_RECOGNITION, "test_images/obama.jpg", 1, "here"),
+    Photograph(FACE_RECOGNITION, "test_images/obama.jpg", 1, "here", smiles=True),
     # He speaks to people next to the camera: his head is turned by some 20 degrees.
     Photograph(FACE_RECOGNITION, "test_images/obama2.jpg", 1, "away"),
     Photograph(FACE_RECOGNITION, "test_images/obama3.jpg", 1, "here"),
-    Photograph(FACE_RECOGNITION, "test_images/obama_partial_face.jpg", 1, "here"),
-    Photograph(FACE_RECOGNITION, "test_images/obama_partial_face2.jpg", 1, "here"),
+    Photograph(FACE_RECOGNITION, "test_images/obama_partial_face.jpg", 1, "here", smiles=True),
+    Photograph(FACE_RECOGNITION, "test_images/obama_partial_face2.jpg", 1, "here", smiles=True),
     # Two men at some metres, the one in front in profile: he points.
     Photograph(ULTRALYTICS, "assets/zidane.jpg", 2, "away", POINTING),
     # People far away in a street, and six around a table.

@@ -150,6 +150,7 @@ def _judged(
         "faces": [photograph.faces, seen.faces],
         "looking": [photograph.looking, seen.looking],
         "gesture": [gesture, seen.gesture],
+        "smiling": [photograph.smiles, seen.facial_affect is not None],
         "confidence": round(finding.confidence, 2),
         "cpu_ms": round(cpu_ms, 1),
     }
@@ -169,6 +170,10 @@ def summary(judged: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "looks_right": sum(one == other for one, other in looks),
         "gestures_there": len(there),
         "gestures_right": sum(one == other for one, other in there),
+        "smiles_there": sum(each["smiling"][0] for each in judged),
+        "smiles_seen": sum(all(each["smiling"]) for each in judged),
+        "faces_without_smile": sum(each["faces"][0] > 0 and not each["smiling"][0] for each in judged),
+        "smiles_invented": sum(each["smiling"] == [False, True] for each in judged),
         "without_gesture": len(judged) - len(there),
         "gestures_invented": sum(
             each["gesture"][0] is None and each["gesture"][1] is not None for each in judged
@@ -362,6 +367,11 @@ def table(result: Mapping[str, Any]) -> str:
                 ["faces seen, of those there", f"{found['faces_seen']} of {found['faces_there']}"],
                 ["faces that are none", cell(found["faces_too_many"])],
                 ["looks right", f"{found['looks_right']} of {found['looks_judged']}"],
+                ["smiles seen", f"{found['smiles_seen']} of {found['smiles_there']}"],
+                [
+                    "pictures of people without a smile in which one was seen",
+                    f"{found['smiles_invented']} of {found['faces_without_smile']}",
+                ],
                 ["gestures right", f"{found['gestures_right']} of {found['gestures_there']}"],
                 [
                     "pictures without a gesture in which one was seen",

@@ -1,8 +1,8 @@
-"""See the caller through their camera: how many faces, looking here or away, what a hand does.
+"""See the caller through their camera: how many faces, looking here or away, a smile, what a hand does.
 
 Input: frames of one caller's camera. Output: one ``VisionPayload`` for each frame. Of several hands the one
 with the surest gesture counts, of several faces the largest one. ``models.specialists.vision_networks`` finds
-faces and hands, ``vision_faces`` and ``vision_gestures`` interpret them. Faces are
+faces and hands, ``vision_faces``, ``vision_smile`` and ``vision_gestures`` interpret them. Faces are
 judged every ``FACES_EVERY_US``, since a look lasts longer than a gesture begins; frames in between have the
 faces of the last one. What lasts, begins and ends is decided by ``processors.fusion.seen_states``.
 
@@ -24,18 +24,28 @@ from parley.models.specialists import CameraFrame, Finding
 from parley.models.specialists.vision_faces import height_of, look_of
 from parley.models.specialists.vision_gestures import gesture_of
 from parley.models.specialists.vision_networks import ENGINE, VisionNetworks
+from parley.models.specialists.vision_smile import smile_of
 
 # Both hands of the caller and of one person next to them; of faces, a family in front of one camera.
 MOST_FACES, MOST_HANDS = 6, 3
 # Less than two intervals of frames while the caller speaks.
 FACES_EVERY_US = 350_000
+SMILING = "smiling"
+# Confidence from which a smile is reported: a mouth 0.69 times as wide as the eyes are apart.
+SMILE_FROM = 0.65
 
 
 class VisionSpecialistSettings(StrictModel):
-    """Weights of the specialist."""
+    """Weights of the specialist, and what it reports."""
 
     models_dir: Path = Field(
         Path("models-cache"), description="folder of the weights (``make models ARGS=vision``)"
+    )
+    smile_from: float | None = Field(
+        SMILE_FROM,
+        ge=0.5,
+        le=1,
+        description="confidence from which the largest face is reported as smiling; `null`: never",
     )
 
     @property
@@ -66,29 +76,36 @@ class VisionSpecialist:
         chosen = settings or VisionSpecialistSettings()
         chosen.check()
         self._networks = VisionNetworks(chosen.folder)
+        self._smile_from = chosen.smile_from
         # The first run of a network prepares it.
         VisionStream(self._networks).look(CameraFrame(np.zeros((48, 64, 3), np.uint8), 0))
 
     def open_stream(self) -> "VisionStream":
         """Return a stream for a caller."""
-        return VisionStream(self._networks)
+        return VisionStream(self._networks, self._smile_from)
 
 
 @dataclass(frozen=True, slots=True)
 class _Faces:
-    """Faces of a frame: their number, and the look of the largest one."""
+    """Faces of a frame: their number, and the look and the expression of the largest one."""
 
     at_us: int
     count: int
     looking: str | None
     confidence: float
+    affect: str | None = None
 
 
 class VisionStream:
-    """Judgement of one caller's frames."""
+    """Judgement of one caller's frames.
 
-    def __init__(self, networks: VisionNetworks) -> None:
-        self._networks = networks
+    Args:
+        networks: find faces and hands.
+        smile_from: confidence from which a smile is reported; None: never.
+    """
+
+    def __init__(self, networks: VisionNetworks, smile_from: float | None = SMILE_FROM) -> None:
+        self._networks, self._smile_from = networks, smile_from
         self._faces: _Faces | None = None
 
     def look(self, frame: CameraFrame) -> tuple[Finding, ...]:
@@ -115,6 +132,7 @@ class VisionStream:
             at_us,
             at_us,
             gesture=None if gesture is None else gesture.name,
+            facial_affect=faces.affect,
             faces=faces.count,
             looking=faces.looking,
             at=at,
@@ -128,8 +146,11 @@ class VisionStream:
         if not found:
             # That no face was found is not sure: one in profile or in the dark is missed.
             return _Faces(at_us, 0, None, 0.5)
-        look = look_of(found[-1])
-        return _Faces(at_us, len(found), look.towards, look.confidence * found[-1].score)
+        largest = found[-1]
+        look = look_of(largest)
+        smiles = self._smile_from is not None and smile_of(largest) * largest.score >= self._smile_from
+        affect = SMILING if smiles else None
+        return _Faces(at_us, len(found), look.towards, look.confidence * largest.score, affect)
 
     def close(self) -> None:
         """Forget the caller."""

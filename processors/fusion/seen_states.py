@@ -9,6 +9,7 @@ reported as a moment, which hides no other program's report about the same time.
 
 A gesture counts from its first frame and ends with the second frame without it: a moving hand is blurred in
 one of them. Faces and their look change when all frames of ``AGREED_US`` agree, and then from the first one.
+An expression of the face takes ``LASTING_US``, because a mouth that speaks passes through others.
 
 Pure: frames come in with their times.
 """
@@ -22,6 +23,8 @@ OPEN_US, RENEWED_US = 10_000_000, 2_000_000
 # Time for which faces have to stay as they are. A specialist may look for them less often than for hands
 # (``models.specialists.vision.FACES_EVERY_US``): a later frame was judged anew.
 AGREED_US = 350_000
+# The same for an expression: a syllable has 200 ms.
+LASTING_US = 700_000
 # Way of a finger tip, in parts of the picture, from which it points at something else.
 MOVED = 0.15
 
@@ -71,6 +74,9 @@ class SeenStates:
         self._is_missing_gesture, self._missed_us = False, 0
         self._face: _Face | None = None
         self._next_face: _Face | None = None
+        self._affect: str | None = None
+        # First of the frames in a row with another expression than that; None without one.
+        self._other_affect: VisionPayload | None = None
         self._seen_us = 0
 
     def take(self, seen: VisionPayload, confidence: float) -> list[SeenStatement]:
@@ -78,12 +84,13 @@ class SeenStates:
         at_us = seen.start_us
         face, face_since_us = self._faces_of(seen, at_us)
         gesture, gesture_since_us = self._gesture_of(seen, at_us)
+        affect_since_us = self._note_affect(seen, at_us)
         state = VisionPayload(
             at_us,
             at_us,
             ref=None if gesture is None else gesture.ref,
             gesture=None if gesture is None else gesture.gesture,
-            facial_affect=seen.facial_affect,
+            facial_affect=self._affect,
             faces=face.faces,
             looking=face.looking,
             at=None if gesture is None else gesture.at,
@@ -92,7 +99,9 @@ class SeenStates:
         if last is not None and _without_times(last.payload) == _without_times(state):
             reports = self._renewed(last, at_us, confidence)
         else:
-            changed_us = at_us if last is None else min(face_since_us, gesture_since_us, at_us)
+            changed_us = (
+                at_us if last is None else min(face_since_us, gesture_since_us, affect_since_us, at_us)
+            )
             # Not before what was reported last.
             changed_us = max(changed_us, 0 if last is None else last.payload.start_us)
             reports = [*self._closed(changed_us, at_us), self._opened(state, changed_us, at_us, confidence)]
@@ -106,7 +115,7 @@ class SeenStates:
             ended_us: since when; None: since its last frame.
         """
         reports = self._closed(self._seen_us if ended_us is None else ended_us, self._seen_us)
-        self._last = self._gesture = self._face = self._next_face = None
+        self._last = self._gesture = self._face = self._next_face = self._affect = self._other_affect = None
         self._is_missing_gesture = False
         return reports
 
@@ -127,6 +136,19 @@ class SeenStates:
             self._next_face = found
             return self._face, at_us
         return self._face, self._face.since_us
+
+    def _note_affect(self, seen: VisionPayload, at_us: int) -> int:
+        """Note the expression that counts; return since when it does, or now without a change."""
+        if seen.facial_affect == self._affect:
+            self._other_affect = None
+            return at_us
+        other = self._other_affect
+        if other is None or other.facial_affect != seen.facial_affect:
+            self._other_affect = other = seen
+        if at_us - other.start_us < LASTING_US:
+            return at_us
+        self._affect, self._other_affect = seen.facial_affect, None
+        return other.start_us
 
     def _gesture_of(self, seen: VisionPayload, at_us: int) -> tuple[VisionPayload | None, int]:
         """Return the frame whose gesture counts, None without one, and since when."""

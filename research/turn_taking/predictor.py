@@ -5,9 +5,9 @@ the product computes from its engines' output. The weights are those of a logist
 penalty in which ends and holds count alike. The words are those of the script, as a recogniser with few
 errors writes them. No engine runs, so a fit takes seconds.
 
-It prints the area under the ROC curve on half of the callers, by weights fitted on the other half. With
-``--keep`` it adds the recorded people of the tuning side, who speak other languages. Weights that are no
-better than smart-turn's score alone are not written.
+It prints the area under the ROC curve on half of the callers, by weights fitted on the other half, with all
+signals and without those of the end of the voice. With ``--keep`` it adds the recorded people of the tuning
+side, who speak other languages. Weights that are no better than smart-turn's score alone are not written.
 """
 
 import argparse
@@ -23,7 +23,7 @@ import numpy as np
 
 from parley.core.errors import AgentError, ConfigError
 from parley.evals.harness.command import exit_code, positive
-from parley.evals.turns.callers import LOOKS_MS
+from parley.evals.turns.callers import LOOKS_MS, ScriptedCall
 from parley.evals.turns.signs import Look, looks
 from parley.runtime.atomic_file import replace_file
 from parley.turn_taking.endpointing.end_predictor import (
@@ -41,6 +41,12 @@ RIDGE = 3.0
 # pauses of those people are separated worse.
 LEFT_OUT = ("tempo",)
 STEPS = 30
+# Signals that are switched off to see what they are worth.
+SWITCHED_OFF = {
+    "without the pitch": ("movement",),
+    "without the level": ("loudness",),
+    "without both": ("movement", "loudness"),
+}
 
 
 def fit(seen: Sequence[Look], *, without: Sequence[str] = LEFT_OUT, ridge: float = RIDGE) -> EndPredictor:
@@ -110,6 +116,15 @@ def areas(predictor: EndPredictor, seen: Sequence[Look]) -> dict[str, Any]:
     }
 
 
+def halves(calls: Sequence[ScriptedCall], *, without: Sequence[str] = LEFT_OUT) -> dict[str, dict[str, Any]]:
+    """Return the areas on each half of the callers, by weights fitted on the other half."""
+    even, odd = list(looks(calls[::2])), list(looks(calls[1::2]))
+    return {
+        "even callers": areas(fit(odd, without=without), even),
+        "odd callers": areas(fit(even, without=without), odd),
+    }
+
+
 def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) -> None:
     """Check that weights may replace those that ship.
 
@@ -154,9 +169,11 @@ def _run(arguments: argparse.Namespace) -> int:
     calls = tuning_callers.scripted()
     seen = list(looks(calls))
     predictor = fit(seen)
-    even, odd = list(looks(calls[::2])), list(looks(calls[1::2]))
-    left_out = {"even callers": areas(fit(odd), even), "odd callers": areas(fit(even), odd)}
+    left_out = halves(calls)
     figures = dict(left_out)
+    for name, signals in SWITCHED_OFF.items():
+        others = halves(calls, without=(*LEFT_OUT, *signals))
+        figures |= {f"{half}, {name}": found for half, found in others.items()}
     if arguments.keep:
         people = tuning_callers.people(processes=arguments.processes, kept=arguments.keep)
         figures["recorded people without words"] = areas(predictor, list(looks(people)))

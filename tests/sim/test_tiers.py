@@ -27,14 +27,23 @@ def replies(call: SimulatedCall) -> list[str]:
     return [each.payload["text"] for each in call.events if each.kind is Kind.BOT_TURN]
 
 
+@pytest.mark.parametrize("mode", ["cascade", "duplex"])
 @pytest.mark.parametrize("announced", [(), ("Let me look that up. ",)])
 def test_the_result_of_a_tool_fetches_a_human_once_its_answer_was_heard(
-    tmp_path: Path, announced: tuple[str, ...]
+    tmp_path: Path, announced: tuple[str, ...], mode: str
 ):
     tool = FakeTool(name="look_up", parameters=NOTHING, answer={"allowed": False})
     row = ScriptedRow((*announced, TOOL), ("That needs a colleague.",))
     rule = {"cause": "policy", "ask": False, "on_tool": {"name": "look_up", "has": {"allowed": False}}}
-    call = simulate(QUESTION, tmp_path, row=row, tools=[tool], speculation=OFF, desk={"offers": [rule]})
+    call = simulate(
+        QUESTION,
+        tmp_path,
+        row=row,
+        tools=[tool],
+        speculation=OFF,
+        desk={"offers": [rule]},
+        omni=[] if mode == "duplex" else None,
+    )
     heard = [each.strip() for each in announced]
     assert replies(call) == [*heard, "That needs a colleague.", FETCHING]
     assert changes(call) == [("waiting", "policy", "policy")]

@@ -61,6 +61,7 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
         ({"looking": "away", "faces": 2}, ("looking away", "2 people in the picture")),
         ({"gesture": "Pointing", "ref": "the fee"}, ("Pointing at the fee",)),
         ({"facial_affect": "annoyed"}, ("looks annoyed",)),
+        ({"facial_affect": "smiling"}, ("seems to be smiling",)),
         ({"facial_affect": "Neutral"}, ()),
         ({"gesture": " ", "ref": "", "facial_affect": "\n"}, ()),
         ({"truncated": True}, ("cut off",)),

@@ -65,18 +65,22 @@ def test_a_report_without_a_place_in_the_journal_is_an_error():
 
 def test_what_was_seen_is_compared_with_what_is_there():
     def judged(**pairs: list[object]) -> dict[str, object]:
-        given = {"faces": [0, 0], "looking": [None, None], "gesture": [None, None]} | pairs
-        return {**given, "cpu_ms": 5.0}
+        given = {"faces": [0, 0], "looking": [None, None], "gesture": [None, None]}
+        return {**given, "smiling": [False, False], "cpu_ms": 5.0} | pairs
 
     figures = summary(
         [
             judged(faces=[2, 1], looking=["here", "here"], gesture=["pointing up", "pointing up"]),
             judged(faces=[1, 3], looking=["away", "here"], gesture=["pointing up", None]),
             judged(gesture=[None, "thumbs up"]),
-            judged(faces=[1, 0], looking=["here", None]),
+            judged(faces=[1, 0], looking=["here", None], smiling=[True, False]),
+            judged(faces=[1, 1], smiling=[True, True]),
+            judged(faces=[1, 1], smiling=[False, True]),
         ]
     )
-    assert (figures["faces_there"], figures["faces_seen"], figures["faces_too_many"]) == (4, 2, 2)
+    assert (figures["faces_there"], figures["faces_seen"], figures["faces_too_many"]) == (6, 4, 2)
     assert (figures["looks_judged"], figures["looks_right"]) == (2, 1)
     assert (figures["gestures_there"], figures["gestures_right"]) == (2, 1)
-    assert (figures["without_gesture"], figures["gestures_invented"]) == (2, 1)
+    assert (figures["without_gesture"], figures["gestures_invented"]) == (4, 1)
+    assert (figures["smiles_there"], figures["smiles_seen"]) == (2, 1)
+    assert (figures["faces_without_smile"], figures["smiles_invented"]) == (3, 1)

@@ -72,6 +72,14 @@ def test_a_face_that_looks_into_the_camera_looks_here(networks: VisionNetworks, 
     assert (found.faces, found.looking, found.gesture) == (1, "here", None)
 
 
+def test_a_smile_is_reported_from_its_confidence_on(networks: VisionNetworks, portrait: np.ndarray):
+    assert seen(networks, portrait).facial_affect == "smiling"
+    frame = CameraFrame(portrait, 5)
+    for smile_from in (1.0, None):
+        (found,) = VisionStream(networks, smile_from).look(frame)
+        assert found.visual is not None and found.visual.facial_affect is None
+
+
 def test_two_faces_are_counted(networks: VisionNetworks, portrait: np.ndarray):
     assert seen(networks, np.hstack([portrait, portrait])).faces == 2
 

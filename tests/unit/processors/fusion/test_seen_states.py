@@ -146,3 +146,34 @@ def test_statements_never_move_back_and_never_end_before_they_begin(seed: int):
         assert each.payload.start_us <= each.event_us
         last_us, newest[each.identity] = each.event_us, each
     assert all(each.final for each in newest.values())
+
+
+def test_an_expression_counts_once_it_has_lasted_and_from_its_first_frame():
+    camera = Camera()
+    camera.show(3)
+    began_us = camera.now_us
+    assert camera.show(4, facial_affect="smiling") == []
+    (begin,) = camera.show(facial_affect="smiling")
+    assert (begin.payload.facial_affect, begin.payload.start_us, begin.final) == ("smiling", began_us, False)
+    # A syllable between is no end of it.
+    assert camera.show(2) + camera.show(2, facial_affect="smiling") == []
+    ended_us = camera.now_us
+    assert camera.show(4) == []
+    end, after = camera.show()
+    assert (end.identity, end.payload.end_us, end.final) == (begin.identity, ended_us, True)
+    assert after.payload.facial_affect is None and after.final
+
+
+def test_an_expression_that_passes_is_none():
+    camera = Camera()
+    camera.show(3)
+    for _ in range(5):
+        assert camera.show(3, facial_affect="smiling") + camera.show() == []
+
+
+def test_a_gesture_is_reported_at_once_while_an_expression_is_not_certain():
+    camera = Camera()
+    camera.show(3)
+    camera.show(2, facial_affect="smiling")
+    (begin,) = camera.show(facial_affect="smiling", gesture=POINTING)
+    assert (begin.payload.gesture, begin.payload.facial_affect) == (POINTING, None)
