@@ -472,8 +472,7 @@ async def run_socket_session(
     if mode == "cascade":
         session.hear_at_once()
     session.add_check(partial(_checked_text, conversation))
-    if not await transport.is_ready():
-        return
+    await transport.open()
     session.happen(Began(conversation.session_id, {**_facts(engines, mode), **(facts or {})}))
     if not protocol.wants_units:
         await _until_configured(session)
