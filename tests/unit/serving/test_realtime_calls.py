@@ -344,3 +344,12 @@ async def test_a_further_connection_that_does_not_read_is_closed():
             assert socket.close_code == 1013
     assert held.following == 0
     await connection.disconnect()
+
+
+async def test_offers_of_an_address_are_counted_whatever_their_result(caller: EventCaller):
+    async with serving(Gateway(sessions_per_minute=1)) as client:
+        statuses = [(await client.post(PATH, content="v=0", headers=SDP)).status_code for _ in range(3)]
+        assert statuses == [400, 400, 429]
+        refused = await caller.call(client)
+        assert refused.status_code == 429 and refused.headers["retry-after"]
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"
