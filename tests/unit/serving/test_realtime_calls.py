@@ -18,6 +18,7 @@ from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.serving.gateway.admin.apps import Apps
 from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.client_settings import ClientsSettings, GrantSettings
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.webrtc.held_calls import MOST_FOLLOWING, MOST_UNSENT_BYTES, HeldCall
 from parley.serving.gateway.webrtc.realtime_calls import RealtimeCallArguments
@@ -207,6 +208,22 @@ async def test_an_application_ends_the_calls_of_its_users(keys: None, caller: Ev
         await caller.take(await client.post(PATH, content=(await caller.offer())["sdp"], headers=headers))
         assert (await client.post(f"{PATH}/{caller.call_id}/hangup", headers=bearer(KEY))).status_code == 200
         await gateway.until_over()
+
+
+@pytest.mark.parametrize("granted", [True, False])
+async def test_a_secret_has_the_instructions_and_tools_that_the_deployment_gives_users(
+    keys: None, caller: EventCaller, granted: bool
+):
+    wanted = {"instructions": granted, "client_tools": granted}
+    both = {"instructions": True, "client_tools": True}
+    gateway = Gateway(clients=ClientsSettings(key=GrantSettings(**both), user=GrantSettings(**wanted)))
+    async with serving(gateway) as client:
+        headers = {**SDP, **bearer(await secret(client))}
+        await caller.take(await client.post(PATH, content=(await caller.offer())["sdp"], headers=headers))
+        await until_state(caller.connection, "connected")
+        grants = gateway.begun[0].identity.grants
+        assert (grants.instructions, grants.client_tools) == (granted, granted)
+        assert grants.surfaces == {"openai_realtime"}
 
 
 async def test_a_token_for_another_surface_begins_no_call(keys: None, caller: EventCaller):
