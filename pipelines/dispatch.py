@@ -250,6 +250,10 @@ async def converse_by_socket(
                 reason, message = "stopped", ""
         if not has_line:
             return
+        if connection is not None and not await connection.events.connected():
+            # An offer whose client does not come is no session.
+            reason, message = "stopped", ""
+            return
         async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
             facts = _facts_of(body)
             await run_socket_session(

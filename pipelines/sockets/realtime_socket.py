@@ -476,8 +476,7 @@ async def run_socket_session(
     if mode == "cascade":
         session.hear_at_once()
     session.add_check(partial(_checked_text, conversation))
-    if not await transport.is_ready():
-        return
+    await transport.open()
     recorded_as = engines.recordings.facts_of(conversation.session_id, client)
     began = {**_facts(engines, mode), **recorded_as, **(facts or {})}
     session.happen(Began(conversation.session_id, began))

@@ -11,9 +11,9 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from websockets.exceptions import ConnectionClosed
 
-from tests.peers.event_caller import PATH, EventCaller, called
+from tests.peers.event_caller import PATH, SDP, EventCaller, called
 from tests.peers.llm_script import Turn
-from tests.peers.server import RunningServer
+from tests.peers.server import TOKEN, RunningServer
 from tests.peers.test_openai_realtime import LONG, WEATHER, Asked, bot_turns, events_of, serving
 from tests.peers.webrtc_caller import until_state
 from tests.voices import say
@@ -81,10 +81,9 @@ async def test_a_client_that_ends_its_own_turns_is_answered_after_the_commit(ser
     async with called(server.url, session={"audio": {"input": {"turn_detection": None}}}) as caller:
         caller.send({"type": "input_audio_buffer.clear"})
         await caller.until(lambda: caller.of_type("input_audio_buffer.cleared"))
-        spoken = say("What is the price?")
-        caller.microphone.say(spoken)
+        caller.microphone.say(say("What is the price?"))
         # A person lets the button go after the last word.
-        await asyncio.sleep(len(spoken) / 32_000 + 0.2)
+        await caller.microphone.until_said()
         assert "input_audio_buffer.speech_started" not in caller.types()
         caller.send({"type": "input_audio_buffer.commit"})
         caller.send({"type": "response.create"})
@@ -149,3 +148,17 @@ async def test_an_application_s_server_runs_the_tool_of_a_call_that_its_page_hol
             async with asyncio.timeout(20):
                 while True:
                     await sideband.recv()
+
+
+async def test_an_offer_whose_client_does_not_come_is_no_session(server: RunningServer):
+    caller = EventCaller()
+    async with httpx.AsyncClient(base_url=server.url, headers={"authorization": f"Bearer {TOKEN}"}) as client:
+        before = (await client.get("/api/sessions")).json()
+        answer = await client.post(PATH, content=(await caller.offer())["sdp"], headers=SDP)
+        assert answer.status_code == 201
+        assert (await client.post(f"{answer.headers['location']}/hangup")).status_code == 200
+        async with asyncio.timeout(10):
+            while (await client.get("/health")).json()["calls"]:
+                await asyncio.sleep(0.05)
+        assert (await client.get("/api/sessions")).json() == before
+    await caller.hang_up()

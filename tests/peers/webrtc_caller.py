@@ -37,15 +37,24 @@ class Microphone(MediaStreamTrack):
         self._pcm = pcm
         self._frames = 0
         self._origin_s: float | None = None
+        # Set while there is nothing to say.
+        self._said = asyncio.Event()
 
     def say(self, pcm: bytes) -> None:
         self._pcm += pcm
+        self._said.clear()
+
+    async def until_said(self) -> None:
+        """Return when all has been said."""
+        await self._said.wait()
 
     async def recv(self) -> AudioFrame:
         loop = asyncio.get_running_loop()
         if self._origin_s is None:
             self._origin_s = loop.time()
         await asyncio.sleep(max(0.0, self._origin_s + self._frames * 0.02 - loop.time()))
+        if not self._pcm:
+            self._said.set()
         piece, self._pcm = self._pcm[:640], self._pcm[640:]
         samples = np.frombuffer(piece.ljust(640, b"\0"), dtype="<i2")
         frame = AudioFrame.from_ndarray(samples[None, :], format="s16", layout="mono")

@@ -1,10 +1,9 @@
 """A call over WebRTC with a client that speaks a protocol of its own: sound by tracks, events by the channel.
 
 The events, the actions and the order of replies are those of a socket (``websocket.transport``). What differs
-is the sound. The caller's is read from the packets of the track as soon as the connection is up: what comes
-before the pipeline runs waits in the client. The bot's leaves by the paced track, so nothing is sent
-ahead, the server's own clock knows what was played, an interruption is silent from the next packet on, and
-the volume may be lowered.
+is the sound. The caller's is read from the packets of the track; from ``open`` on it waits for the pipeline.
+The bot's leaves by the paced track, so nothing is sent ahead, the server's own clock knows what was played,
+an interruption is silent from the next packet on, and the volume may be lowered.
 
 A client that sends no sound, such as one whose microphone is off, still reports what it receives. One of
 which no packet comes for ``VANISH_MS`` has gone; its connection is closed as if it had hung up.
@@ -173,9 +172,8 @@ class EventTransport(SocketTransport):
     def made_sides(self, params: TransportParams) -> tuple[SocketInput, SocketOutput]:
         return EventInput(self, params), EventOutput(self, params)
 
-    async def is_ready(self) -> bool:
+    async def open(self) -> None:
         await self.client.connect()
-        return await self.channel.connected()
 
     def set_gain_db(self, gain_db: float) -> None:
         """Set the gain of the next packet (``SetsGain``)."""

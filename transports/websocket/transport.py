@@ -626,9 +626,8 @@ class SocketTransport(BaseTransport):
         """Make both sides; for transports whose sound goes another way."""
         return SocketInput(self, params), SocketOutput(self, params)
 
-    async def is_ready(self) -> bool:
-        """Return whether the client is there; waits until that is known."""
-        return not self.session.gone.is_set()
+    async def open(self) -> None:
+        """Begin to take the client's sound, where it comes another way than by its messages."""
 
     @property
     def heard_ms(self) -> int:

@@ -422,7 +422,14 @@ class Access:
             wanted = body or SecretRequest()
             key = ClientIdentity(application, grants=self._keys.grants_of_key(application))
             self.check_scope(key, KeyScope.TALK)
-            grants = TokenRequest(surfaces=["openai_realtime"]).grants(self._settings.clients.user.grants())
+            default = self._settings.clients.user.grants()
+            # The body has no fields for these: the deployment decides.
+            request = TokenRequest(
+                surfaces=["openai_realtime"],
+                instructions=default.instructions,
+                client_tools=default.client_tools,
+            )
+            grants = request.grants(default)
             # The time in which it begins a call, at most that of any token; the call may last longer.
             begin_s = min(CALL_TOKEN_S, wanted.expires_after.seconds)
             return {

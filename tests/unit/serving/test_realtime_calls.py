@@ -18,6 +18,7 @@ from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.serving.gateway.admin.apps import Apps
 from parley.serving.gateway.admin.operations import Operations
 from parley.serving.gateway.app import create_app
+from parley.serving.gateway.auth.client_settings import ClientsSettings, GrantSettings
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.webrtc.held_calls import MOST_FOLLOWING, MOST_UNSENT_BYTES, HeldCall
 from parley.serving.gateway.webrtc.realtime_calls import RealtimeCallArguments
@@ -209,6 +210,22 @@ async def test_an_application_ends_the_calls_of_its_users(keys: None, caller: Ev
         await gateway.until_over()
 
 
+@pytest.mark.parametrize("granted", [True, False])
+async def test_a_secret_has_the_instructions_and_tools_that_the_deployment_gives_users(
+    keys: None, caller: EventCaller, granted: bool
+):
+    wanted = {"instructions": granted, "client_tools": granted}
+    both = {"instructions": True, "client_tools": True}
+    gateway = Gateway(clients=ClientsSettings(key=GrantSettings(**both), user=GrantSettings(**wanted)))
+    async with serving(gateway) as client:
+        headers = {**SDP, **bearer(await secret(client))}
+        await caller.take(await client.post(PATH, content=(await caller.offer())["sdp"], headers=headers))
+        await until_state(caller.connection, "connected")
+        grants = gateway.begun[0].identity.grants
+        assert (grants.instructions, grants.client_tools) == (granted, granted)
+        assert grants.surfaces == {"openai_realtime"}
+
+
 async def test_a_token_for_another_surface_begins_no_call(keys: None, caller: EventCaller):
     async with serving(Gateway()) as client:
         token = await client.post("/api/token", json={"surfaces": ["browser"]}, headers=bearer(KEY))
@@ -344,3 +361,12 @@ async def test_a_further_connection_that_does_not_read_is_closed():
             assert socket.close_code == 1013
     assert held.following == 0
     await connection.disconnect()
+
+
+async def test_offers_of_an_address_are_counted_whatever_their_result(caller: EventCaller):
+    async with serving(Gateway(sessions_per_minute=1)) as client:
+        statuses = [(await client.post(PATH, content="v=0", headers=SDP)).status_code for _ in range(3)]
+        assert statuses == [400, 400, 429]
+        refused = await caller.call(client)
+        assert refused.status_code == 429 and refused.headers["retry-after"]
+        assert refused.json()["error"]["code"] == "rate_limit_exceeded"

@@ -51,8 +51,8 @@ async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: boo
     ("modes", "phone", "text", "transports"),
     [
         ((), False, False, ["webrtc", "pipecat", "eval"]),
-        (("cascade",), False, True, ["webrtc", "websocket", "text", "pipecat", "eval"]),
-        (("cascade",), True, False, ["webrtc", "websocket", "twilio", "pipecat", "eval"]),
+        (("cascade",), False, True, ["webrtc", "websocket", "realtime_webrtc", "text", "pipecat", "eval"]),
+        (("cascade",), True, False, ["webrtc", "websocket", "realtime_webrtc", "twilio", "pipecat", "eval"]),
     ],
 )
 def test_the_status_names_every_way_in_that_is_served(
