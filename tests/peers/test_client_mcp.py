@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
 
+import aiohttp
 import httpx
 import pytest
 import pytest_asyncio
 import yaml
+from aiohttp import web
 from openai.types.realtime import RealtimeServerEvent
 
 from parley.core.errors import EngineError
@@ -344,6 +346,71 @@ async def test_a_call_that_ends_with_the_conversation_is_reported(shop: tuple[in
             await hanging
         assert line.calls()[0]["error"]["message"] == "the call was ended"
         line.order.over()
+
+
+class FaultyGate:
+    """HTTP server before a shop that answers calls of tools, and one path, with a status.
+
+    Args:
+        shop: port of the shop.
+
+    Attributes:
+        port: its own.
+        status: with which it answers calls.
+    """
+
+    def __init__(self, shop: int) -> None:
+        self._shop = shop
+        self.status = 200
+
+    async def __aenter__(self) -> "FaultyGate":
+        self._client = aiohttp.ClientSession()
+        app = web.Application()
+        app.router.add_post("/mcp", self._pass_on)
+        app.router.add_post("/moved", self._move)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._runner.cleanup()
+        await self._client.close()
+
+    async def _pass_on(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["method"] == "tools/call":
+            return web.Response(status=self.status, text=f"no: {request.headers['authorization']}")
+        kept = {name: value for name, value in request.headers.items() if name.lower() != "host"}
+        url = f"http://127.0.0.1:{self._shop}/mcp"
+        async with self._client.post(url, data=await request.read(), headers=kept) as answer:
+            passed = ("content-type", "mcp-session-id")
+            headers = {name: answer.headers[name] for name in passed if name in answer.headers}
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    async def _move(self, _request: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{self._shop}/mcp")
+
+
+async def test_a_status_of_http_says_whether_the_call_was_made(shop: tuple[int, Path]):
+    async with FaultyGate(shop[0]) as gate:
+        async with listed(gate.port, fields={**NEVER, "authorization": SECRET}) as line:
+            for status, is_unknown in ((401, False), (503, False), (500, True)):
+                gate.status = status
+                with pytest.raises(EngineError, match=f"answered with status {status}") as failed:
+                    await line.tool("shop_greet").run({"name": "Ada"}, key=f"key-{status}")
+                assert isinstance(failed.value, EffectUnknownError) == is_unknown
+                error = line.calls()[-1]["error"]
+                assert (error["type"], error["code"]) == ("http_error", status)
+                assert ("may have taken effect" in error["message"]) == is_unknown
+            assert SECRET not in json.dumps(line.events)
+        # Credentials are for the server that was named.
+        line = Line(gate.port)
+        line.declare(server_url=f"http://127.0.0.1:{gate.port}/moved")
+        await line.until("mcp_list_tools.failed")
+        assert "status 307, a redirect that is not followed" in line.of("error")[0]["error"]["message"]
+        await line.mcp.close()
 
 
 class Shopper(CallingOpenAi):
