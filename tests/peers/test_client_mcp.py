@@ -429,7 +429,8 @@ class Shopper(CallingOpenAi):
 
 
 @asynccontextmanager
-async def shopping(llm: Shopper, port: int, folder: Path, log: Path) -> AsyncIterator[RunningServer]:
+async def shopping(llm: Shopper, *ports: int, folder: Path, log: Path) -> AsyncIterator[RunningServer]:
+    """Run a server whose clients may bring MCP servers at these ports of this machine."""
     rights = {"client_mcp": True}
     path = folder / "own.yaml"
     settings = {"base_url": f"{llm.url}/v1", "model": "m"}
@@ -437,7 +438,9 @@ async def shopping(llm: Shopper, port: int, folder: Path, log: Path) -> AsyncIte
         yaml.safe_dump(
             {
                 "thinking": {"llm": {"name": "openai_compatible", "settings": settings}},
-                "server": {"clients": {"anonymous": rights, "mcp_hosts": [f"127.0.0.1:{port}"]}},
+                "server": {
+                    "clients": {"anonymous": rights, "mcp_hosts": [f"127.0.0.1:{port}" for port in ports]}
+                },
             }
         )
     )
@@ -474,8 +477,9 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
     }
     async with (
         shop_at(port, tmp_path),
+        silent_server() as silent,
         Shopper([Turn()]) as llm,
-        shopping(llm, port, tmp_path, log) as server,
+        shopping(llm, port, silent, folder=tmp_path, log=log) as server,
     ):
         async with calling(server.url, microphone=False, tools=[shop]) as caller:
             await caller.until("mcp_list_tools.completed")
@@ -502,11 +506,20 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
             await caller.until("response.done", count=6)
             asked = [each["messages"][-1]["content"] for each in llm.requests]
             assert offered(llm.requests[asked.index("call own_enter {}")]) == ["own_enter"]
+            # A response that is cancelled while its tools are being listed is not made.
+            hung = {**own, "server_label": "hung", "server_url": f"http://127.0.0.1:{silent}/mcp"}
+            await ask(caller, "call hung_enter {}", tools=[hung])
+            await caller.until("mcp_list_tools.in_progress", count=3)
+            await caller.connection.response.cancel()
+            assert (await caller.until("response.done", count=7)).response.status == "cancelled"
             # Those of the session are there as before, and are not listed again.
             await ask(caller, "call shop_advise {}")
-            await caller.until("response.done", count=8)
+            await caller.until("response.done", count=9)
+            assert "hung" not in json.dumps(llm.requests)
+            await caller.until("mcp_list_tools.failed")
             assert len(caller.of("mcp_list_tools.completed")) == 2
-            assert len(caller.of("response.mcp_call.completed")) == 4 and errors(caller) == []
+            assert len(caller.of("response.mcp_call.completed")) == 4
+            assert [error.code for error in errors(caller)] == ["mcp_list_tools_failed"]
             caller.order.over()
         events = await events_of(server, session_of(caller), until="left")
         async with httpx.AsyncClient(base_url=server.url) as client:
