@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from mcp_types import RequestParamsMeta
 
 CLOSE_S = 1.0
+WITHDRAWN = "it was withdrawn"
 # Longest silence of a server in a stream of events, which ends the stream.
 SILENCE_S = 300.0
 WRITE_S = 10.0
@@ -146,6 +147,9 @@ class ClientMcpServer(McpServer):
     async def close(self) -> None:
         """End the connection, also to a server that does not answer the goodbye."""
         task, self._task = self._task, None
+        # For a connection that is being made.
+        self._failure = self._failure or WITHDRAWN
+        self._changed.set()
         for _ in range(2):
             if task is not None and not task.done():
                 task.cancel()

@@ -1,8 +1,10 @@
 """HTTP transport for addresses that a client has chosen: it connects to public addresses only.
 
-A host is resolved here, each of its addresses is checked, and the connection is made to the address that was
+A host is resolved here, each of its addresses is checked, and the connection is made to an address that was
 checked, so a second look-up cannot lead elsewhere. That holds for every request: also for the ones that
-follow a redirect. Proxies of the environment are not used, because they would resolve the host themselves.
+follow a redirect. Checked addresses are kept for a while, so that a call does not wait for a name server that
+other clients keep busy. Proxies of the environment are not used, because they would resolve the host
+themselves.
 
 Decides what a server may send: an answer of at most ``MOST_RESPONSE_BYTES``, not compressed (a small answer
 could unpack to any size), as JSON or as a stream of events. An answer that is none of these is an error of
@@ -21,12 +23,16 @@ from typing import Any
 
 import httpx2
 
+from parley.core.bounded_dict import BoundedDict
+
 MOST_RESPONSE_BYTES = 1_048_576
 RESOLVE_S = 3.0
 CONNECT_S = 3.0
 # Addresses of one host that are tried, one after the other.
 MOST_ADDRESSES = 4
 MOST_LOOKUPS = 4
+# Time for which the addresses of a host are kept, and hosts of one transport: that of its server.
+KEPT_S, MOST_HOSTS = 300.0, 4
 # Public by its number, and the address of services of the machine's own cloud (Azure's WireServer).
 OF_THE_CLOUD = frozenset({ipaddress.ip_address("168.63.129.16")})
 # Addresses of the Internet; what else IPv6 has is local, reserved, or carries an IPv4 address.
@@ -132,6 +138,8 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
     def __init__(self, guard: AddressGuard, **more: Any) -> None:
         super().__init__(trust_env=False, **more)
         self._guard = guard
+        # Addresses of hosts with their port, and the end of their time.
+        self._checked: BoundedDict[tuple[str, int], tuple[Sequence[str], float]] = BoundedDict(MOST_HOSTS)
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request to a checked address of its host.
@@ -141,7 +149,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         """
         url = request.url
         port = url.port or (443 if url.scheme == "https" else 80)
-        addresses = await self._guard.addresses_of(url.host, port)
+        addresses = await self._addresses_of(url.host, port)
         failure: Exception | None = None
         for address in addresses:
             sent = httpx2.Request(
@@ -158,7 +166,17 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
                 failure = error
                 continue
             return await _checked(response, request)
+        # It may have moved.
+        self._checked.pop((url.host, port), None)
         raise httpx2.ConnectError("its host cannot be reached") from failure
+
+    async def _addresses_of(self, host: str, port: int) -> Sequence[str]:
+        now_s = asyncio.get_running_loop().time()
+        addresses, until_s = self._checked.get((host, port), ((), 0.0))
+        if now_s >= until_s:
+            addresses = await self._guard.addresses_of(host, port)
+            self._checked[host, port] = addresses, now_s + KEPT_S
+        return addresses
 
 
 async def _checked(response: httpx2.Response, request: httpx2.Request) -> httpx2.Response:

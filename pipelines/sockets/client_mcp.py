@@ -213,7 +213,8 @@ class ClientMcp:
                 known = self._connect(each)
             self._connections[each] = known
         others = list(old.values())
-        spare = [] if is_update else [other for other in others if not other.is_failed][-MOST_SPARE:]
+        usable = [other for other in others if other.listed.is_set() and not other.is_failed]
+        spare = [] if is_update else usable[-MOST_SPARE:]
         for connection in others:
             if connection in spare:
                 self._connections[connection.declared] = connection

@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, get_args
 
+import aiohttp
 import httpx
 import pytest
 import pytest_asyncio
 import yaml
+from aiohttp import web
 from openai.types.realtime import RealtimeServerEvent
 
 from parley.core.errors import EngineError
@@ -346,6 +348,71 @@ async def test_a_call_that_ends_with_the_conversation_is_reported(shop: tuple[in
         line.order.over()
 
 
+class FaultyGate:
+    """HTTP server before a shop that answers calls of tools, and one path, with a status.
+
+    Args:
+        shop: port of the shop.
+
+    Attributes:
+        port: its own.
+        status: with which it answers calls.
+    """
+
+    def __init__(self, shop: int) -> None:
+        self._shop = shop
+        self.status = 200
+
+    async def __aenter__(self) -> "FaultyGate":
+        self._client = aiohttp.ClientSession()
+        app = web.Application()
+        app.router.add_post("/mcp", self._pass_on)
+        app.router.add_post("/moved", self._move)
+        self._runner = web.AppRunner(app)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        self.port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._runner.cleanup()
+        await self._client.close()
+
+    async def _pass_on(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if body["method"] == "tools/call":
+            return web.Response(status=self.status, text=f"no: {request.headers['authorization']}")
+        kept = {name: value for name, value in request.headers.items() if name.lower() != "host"}
+        url = f"http://127.0.0.1:{self._shop}/mcp"
+        async with self._client.post(url, data=await request.read(), headers=kept) as answer:
+            passed = ("content-type", "mcp-session-id")
+            headers = {name: answer.headers[name] for name in passed if name in answer.headers}
+            return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    async def _move(self, _request: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{self._shop}/mcp")
+
+
+async def test_a_status_of_http_says_whether_the_call_was_made(shop: tuple[int, Path]):
+    async with FaultyGate(shop[0]) as gate:
+        async with listed(gate.port, fields={**NEVER, "authorization": SECRET}) as line:
+            for status, is_unknown in ((401, False), (503, False), (500, True)):
+                gate.status = status
+                with pytest.raises(EngineError, match=f"answered with status {status}") as failed:
+                    await line.tool("shop_greet").run({"name": "Ada"}, key=f"key-{status}")
+                assert isinstance(failed.value, EffectUnknownError) == is_unknown
+                error = line.calls()[-1]["error"]
+                assert (error["type"], error["code"]) == ("http_error", status)
+                assert ("may have taken effect" in error["message"]) == is_unknown
+            assert SECRET not in json.dumps(line.events)
+        # Credentials are for the server that was named.
+        line = Line(gate.port)
+        line.declare(server_url=f"http://127.0.0.1:{gate.port}/moved")
+        await line.until("mcp_list_tools.failed")
+        assert "status 307, a redirect that is not followed" in line.of("error")[0]["error"]["message"]
+        await line.mcp.close()
+
+
 class Shopper(CallingOpenAi):
     """Model that calls the tool that a message names, and reports the result."""
 
@@ -362,7 +429,8 @@ class Shopper(CallingOpenAi):
 
 
 @asynccontextmanager
-async def shopping(llm: Shopper, port: int, folder: Path, log: Path) -> AsyncIterator[RunningServer]:
+async def shopping(llm: Shopper, *ports: int, folder: Path, log: Path) -> AsyncIterator[RunningServer]:
+    """Run a server whose clients may bring MCP servers at these ports of this machine."""
     rights = {"client_mcp": True}
     path = folder / "own.yaml"
     settings = {"base_url": f"{llm.url}/v1", "model": "m"}
@@ -370,7 +438,9 @@ async def shopping(llm: Shopper, port: int, folder: Path, log: Path) -> AsyncIte
         yaml.safe_dump(
             {
                 "thinking": {"llm": {"name": "openai_compatible", "settings": settings}},
-                "server": {"clients": {"anonymous": rights, "mcp_hosts": [f"127.0.0.1:{port}"]}},
+                "server": {
+                    "clients": {"anonymous": rights, "mcp_hosts": [f"127.0.0.1:{port}" for port in ports]}
+                },
             }
         )
     )
@@ -407,8 +477,9 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
     }
     async with (
         shop_at(port, tmp_path),
+        silent_server() as silent,
         Shopper([Turn()]) as llm,
-        shopping(llm, port, tmp_path, log) as server,
+        shopping(llm, port, silent, folder=tmp_path, log=log) as server,
     ):
         async with calling(server.url, microphone=False, tools=[shop]) as caller:
             await caller.until("mcp_list_tools.completed")
@@ -435,11 +506,20 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
             await caller.until("response.done", count=6)
             asked = [each["messages"][-1]["content"] for each in llm.requests]
             assert offered(llm.requests[asked.index("call own_enter {}")]) == ["own_enter"]
+            # A response that is cancelled while its tools are being listed is not made.
+            hung = {**own, "server_label": "hung", "server_url": f"http://127.0.0.1:{silent}/mcp"}
+            await ask(caller, "call hung_enter {}", tools=[hung])
+            await caller.until("mcp_list_tools.in_progress", count=3)
+            await caller.connection.response.cancel()
+            assert (await caller.until("response.done", count=7)).response.status == "cancelled"
             # Those of the session are there as before, and are not listed again.
             await ask(caller, "call shop_advise {}")
-            await caller.until("response.done", count=8)
+            await caller.until("response.done", count=9)
+            assert "hung" not in json.dumps(llm.requests)
+            await caller.until("mcp_list_tools.failed")
             assert len(caller.of("mcp_list_tools.completed")) == 2
-            assert len(caller.of("response.mcp_call.completed")) == 4 and errors(caller) == []
+            assert len(caller.of("response.mcp_call.completed")) == 4
+            assert [error.code for error in errors(caller)] == ["mcp_list_tools_failed"]
             caller.order.over()
         events = await events_of(server, session_of(caller), until="left")
         async with httpx.AsyncClient(base_url=server.url) as client:

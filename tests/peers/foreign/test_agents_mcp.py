@@ -28,7 +28,7 @@ async def test_the_agents_sdk_has_its_mcp_tool_called_after_an_approval(tmp_path
     async with (
         shop_at(port, tmp_path),
         Shopper([Turn()]) as llm,
-        shopping(llm, port, tmp_path, tmp_path / "log") as server,
+        shopping(llm, port, folder=tmp_path, log=tmp_path / "log") as server,
     ):
         url = f"{server.url.replace('http', 'ws')}/v1/realtime?model=parley-cascade"
         command = [*WITH_NODE, "node", str(CLIENT), url, f"http://127.0.0.1:{port}/mcp", WORDS]

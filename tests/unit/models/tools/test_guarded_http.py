@@ -2,6 +2,7 @@
 
 import gzip
 import ssl
+from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -129,6 +130,30 @@ async def test_what_a_server_sends_is_bounded_and_of_the_protocols_form():
         ):
             with pytest.raises(httpx2.TransportError, match=fault):
                 await client.post(f"{url}/{kind}")
+
+
+class CountingGuard(AddressGuard):
+    """Guard that counts the look-ups."""
+
+    lookups = 0
+
+    async def addresses_of(self, host: str, port: int) -> Sequence[str]:
+        self.lookups += 1
+        return await super().addresses_of(host, port)
+
+
+async def test_a_host_is_looked_up_again_only_when_it_cannot_be_reached():
+    async with Site() as site:
+        guard = CountingGuard([f"localhost:{site.port}"])
+        async with httpx2.AsyncClient(transport=GuardedTransport(guard)) as client:
+            for _ in range(3):
+                await client.post(f"http://localhost:{site.port}/json", headers={"Connection": "close"})
+            assert guard.lookups == 1
+            await site.__aexit__()
+            for lookups in (1, 2):
+                with pytest.raises(httpx2.ConnectError, match="cannot be reached"):
+                    await client.post(f"http://localhost:{site.port}/json")
+                assert guard.lookups == lookups
 
 
 async def test_each_step_of_a_redirect_is_checked():
