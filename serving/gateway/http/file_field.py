@@ -78,6 +78,9 @@ class FileField:
             while self._content:
                 yield self._content.popleft()
             if self._is_complete:
+                # To its end: an answer to a request whose body is not read may be lost with the connection.
+                async for _ in self._pieces:
+                    pass
                 return
             if not await self._read():
                 raise BodyError(CUT_OFF, status=400)

@@ -238,6 +238,21 @@ async def test_a_call_that_leaves_something_out_gets_no_recording_that_has_it(tm
         assert shared.files() == {"merged_replay.wav", "frontend_replay.webm"}
 
 
+async def test_other_fields_and_files_of_a_form_are_ignored(shared: Shared):
+    content = content_of("video/webm")
+    later = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="b.webm"\r\n'
+    earlier = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="app"\r\n\r\nomni\r\n'
+    body = earlier.encode() + form(content)[: -len(f"--{BOUNDARY}--\r\n")] + later.encode()
+    body += b"Content-Type: video/webm\r\n\r\n" + bytes(100_000) + f"\r\n--{BOUNDARY}--\r\n".encode()
+    answer = await shared.client.post(
+        f"{shared.session}/upload-recording",
+        content=body,
+        headers={"content-type": f"multipart/form-data; boundary={BOUNDARY}"},
+    )
+    assert answer.json()["size_bytes"] == len(content)
+    assert (shared.path / "frontend_replay.webm").read_bytes() == content
+
+
 async def test_a_form_whose_end_is_missing_leaves_nothing(shared: Shared):
     refused = await shared.client.post(
         f"{shared.session}/upload-recording",
