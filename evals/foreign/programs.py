@@ -499,7 +499,12 @@ async def install(packages: Sequence[str], folder: Path, *, within_s: float = IN
         PeerError: the packages cannot be installed here, or not in time.
     """
     python = str(folder / "bin" / "python")
-    steps = [[sys.executable, "-m", "venv", str(folder)], [python, "-m", "pip", "install", "-q", *packages]]
+    # The pip of this interpreter: a copy of it for each environment took as long as most packages.
+    pip = [sys.executable, "-m", "pip", "--python", python]
+    steps = [
+        [sys.executable, "-m", "venv", "--without-pip", str(folder)],
+        [*pip, "install", "-q", "--no-compile", *packages],
+    ]
     await _install(packages, steps, folder, within_s)
     return python
 

@@ -12,7 +12,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayError
+from loguru import logger
+from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from ray.util import get_node_ip_address, list_named_actors
 
 from parley.core.errors import PeerError
@@ -67,7 +68,11 @@ class LineActor(_Owner):
 
     async def _reports(self) -> Sequence[HostReport]:
         """Return the reports of the workers that answer in time."""
-        names = await asyncio.to_thread(list_named_actors)
+        try:
+            names = await asyncio.to_thread(list_named_actors)
+        except (RayError, RuntimeError) as error:
+            logger.warning(f"the workers of {self._pool} are not asked: {error}")
+            return ()
         found = await asyncio.gather(
             *(self._report(name) for name in names if name.startswith(_worker(self._pool, "")))
         )
@@ -213,6 +218,10 @@ class RayCluster:
             return str(await reference)
         except ActorUnavailableError as error:
             raise PeerError(f"{name}: it is being restarted") from error
+        except RayTaskError as error:
+            # A fault of ours, which the actor survives.
+            logger.error(f"{name}: {error}")
+            raise PeerError(f"{name}: it failed") from error
         except RayError as error:
             # It is gone for good, and the next call makes another.
             self._actors.pop(name, None)

@@ -44,31 +44,42 @@ class LineHost:
         lease_ms = round(lease_s * 1_000)
         self._line = RayLine(secrets.token_hex(8), lease_ms, is_restored=is_restored, now_ms=self._now_ms())
         self._ask_workers = ask_workers
+        # Time at which the workers were asked last.
+        self._asked_ms = 0
         # Replaced at each change, so that all that wait are notified.
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
         """Perform what is due, until cancelled."""
-        asked_ms = 0
         while True:
-            changed = self._changed
-            now_ms = self._now_ms()
-            due = [each for each in (self._line.next_due_ms(),) if each is not None]
-            if self._line.has_unclaimed:
-                due.append(asked_ms + ASK_MS)
             try:
-                async with asyncio.timeout(max(0, min(due) - now_ms) / 1_000 if due else None):
-                    await changed.wait()
-            except TimeoutError:
-                pass
-            version = self._line.version
-            self._line.on_time(self._now_ms(), self._clock_us())
-            if self._line.has_unclaimed and self._now_ms() >= asked_ms + ASK_MS:
-                for report in await self._ask_workers():
-                    self._line.on_host_report(report, self._now_ms(), self._clock_us())
-                asked_ms = self._now_ms()
-            if self._line.version != version:
-                self._notify()
+                await self._wait()
+                await self._turn()
+            except Exception as error:
+                # The outermost level of the task: a restarted line would never open if it ended.
+                logger.opt(exception=error).error("a line could not do what was due")
+                await asyncio.sleep(ASK_MS / 1_000)
+
+    async def _wait(self) -> None:
+        """Wait until something is due, or has changed."""
+        due = [each for each in (self._line.next_due_ms(),) if each is not None]
+        if self._line.has_unclaimed:
+            due.append(self._asked_ms + ASK_MS)
+        try:
+            async with asyncio.timeout(max(0, min(due) - self._now_ms()) / 1_000 if due else None):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _turn(self) -> None:
+        version = self._line.version
+        self._line.on_time(self._now_ms(), self._clock_us())
+        if self._line.has_unclaimed and self._now_ms() >= self._asked_ms + ASK_MS:
+            self._asked_ms = self._now_ms()
+            for report in await self._ask_workers():
+                self._line.on_host_report(report, self._now_ms(), self._clock_us())
+        if self._line.version != version:
+            self._notify()
 
     async def exchange(self, text: str) -> str:
         """Return the answer to an ``Exchange``."""

@@ -12,6 +12,7 @@ from tests.audio_files import write_audio
 from tests.voices import silence
 
 
+@pytest.mark.slow
 def test_a_run_waits_for_the_workers_of_the_one_before(tmp_path: Path) -> None:
     with hold_as_worker(tmp_path), hold_as_worker(tmp_path):
         with pytest.raises(ConfigError, match="another run is writing there"), hold_folder(tmp_path):
