@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from parley.core.usage import Usage
+
 # Ports of addresses that name none.
 PORTS = {"https": 443, "http": 80}
 
@@ -156,6 +158,7 @@ class McpCallBegan:
         name: of the tool, at its server.
         arguments: as JSON.
         approval_id: id under which the client's approval is requested; empty where it is not needed.
+        usage: tokens of the request, where it has no words of its own; None: not known.
     """
 
     call_id: str
@@ -163,6 +166,7 @@ class McpCallBegan:
     name: str
     arguments: str
     approval_id: str = ""
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True)

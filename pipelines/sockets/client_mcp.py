@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from parley.core.client_rules import ClientRules
 from parley.core.errors import ConfigError, EngineError
 from parley.core.token_bucket import TokenBucket
+from parley.core.usage import Usage
 from parley.models.tools import EffectUnknownError, Tool, ToolSettings
 from parley.protocols.client_mcp import (
     McpApproval,
@@ -152,6 +153,7 @@ class ClientMcp:
         functions: returns names of the tools that the client runs itself.
         until_requested: waits until the client requests the answer to a tool, for a moment at most.
         gone: set when the client is gone.
+        take_usage: returns the tokens of the request that calls a tool, once; None where they are not known.
         call_s: longest call.
         approval_s: longest wait for the client's approval.
         list_s: longest time until a server has listed its tools.
@@ -166,6 +168,7 @@ class ClientMcp:
         functions: Callable[[], Collection[str]],
         until_requested: Callable[[], Awaitable[None]],
         gone: asyncio.Event,
+        take_usage: Callable[[], Usage | None] = lambda: None,
         call_s: float = CALL_S,
         approval_s: float = APPROVAL_S,
         list_s: float = LIST_S,
@@ -176,7 +179,7 @@ class ClientMcp:
         self._functions = functions
         self._taken: frozenset[str] = frozenset()
         self._until_requested = until_requested
-        self._gone = gone
+        self._gone, self._take_usage = gone, take_usage
         self.call_s, self.approval_s, self._list_s = call_s, approval_s, list_s
         self._guard: AddressGuard | None = None
         self._connections: dict[McpDeclaration, _Connection] = {}
@@ -387,7 +390,8 @@ class ClientMcp:
         call_id, approval_id = _new_id("mcp"), _new_id("mcpr") if needs_approval else ""
         connection.calls += 1
         connection.idle.clear()
-        self._report(McpCallBegan(call_id, declared.label, name, json.dumps(arguments), approval_id))
+        given = json.dumps(arguments)
+        self._report(McpCallBegan(call_id, declared.label, name, given, approval_id, self._take_usage()))
         ended = McpCallEnded(call_id, fault=McpFault("the call was ended"))
         failure: EngineError | None = None
         value: Mapping[str, Any] = {}

@@ -51,6 +51,7 @@ from parley.core.errors import (
     PeerError,
 )
 from parley.core.timeline import HeardReply
+from parley.core.usage import Usage
 from parley.models.tools import EffectUnknownError
 from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
@@ -129,6 +130,10 @@ class _AskedTools:
         self._outputs: list[tuple[asyncio.Future[str], str]] = []
         self._release: asyncio.TimerHandle | None = None
 
+    def take_usage(self) -> Usage | None:
+        """Return the tokens of the request that calls a tool, once; None where they are not known."""
+        return self._usage.take_of_call()
+
     def answer(self, call_id: str, output: str) -> None:
         """Take the client's answer to a call of a tool. Raises Refusal when it is not awaited."""
         asked = self._asked.pop(call_id, None)
@@ -175,7 +180,7 @@ class _AskedTools:
         asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asked[call_id] = asked
         gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
-        self._transport.report(ToolCalled(call_id, name, arguments, self._usage.take_of_call()))
+        self._transport.report(ToolCalled(call_id, name, arguments, self.take_usage()))
         try:
             ends: set[asyncio.Future[Any]] = {asked, gone}
             await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
@@ -602,6 +607,7 @@ def _requested_by(
         functions=lambda: [tool.name for tool in requested.tools],
         until_requested=asked.until_requested,
         gone=session.gone,
+        take_usage=asked.take_usage,
     )
     requested = RequestedSettings(lambda: session.requested, events, mcp)
     return mcp, requested

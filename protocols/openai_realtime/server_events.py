@@ -370,7 +370,10 @@ class ServerEventWriter:
                 self._of_item("response.output_item.done", response, asked, item=dict(asked.body)),
                 done(asked),
             ]
-        return messages if is_speaking else [*messages, *self._close(was_cut=False)]
+        if is_speaking:
+            return messages
+        response.use(call.usage)
+        return [*messages, *self._close(was_cut=False)]
 
     def _mcp_call_ended(self, ended: McpCallEnded) -> list[Message]:
         state = self._state

@@ -433,13 +433,14 @@ def test_a_response_ends_with_the_tokens_of_its_own_reply():
     assert first == SHOWN and second["total_tokens"] == 98 and unknown is None
 
 
-def test_a_call_of_a_tool_and_a_text_outside_of_the_conversation_have_tokens_too():
+def test_calls_of_tools_and_a_text_outside_of_the_conversation_have_tokens_too():
     talk = Talk()
     talk.report(ToolCalled("call_1", "order", "{}", SPENT), ToolCalled("call_2", "order", "{}"))
+    talk.report(McpCallBegan("mcp_1", "shop", "look", "{}", usage=SPENT))
     talk.say("response.create", response={"conversation": "none", "output_modalities": ["text"]})
     [request] = [each for each in talk.done if isinstance(each, OutOfBandRequest)]
     talk.report(OutOfBandAnswer(request.request_id, "Joy.", usage=SPENT))
-    assert ended(talk) == [SHOWN, None, SHOWN]
+    assert ended(talk) == [SHOWN, None, SHOWN, SHOWN]
 
 
 def test_tokens_of_audio_are_shown_and_no_kinds_that_are_not_known():
