@@ -10,35 +10,39 @@ with its standard input.
 import asyncio
 import os
 import sys
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from parley.core.errors import PeerError
 from parley.runtime.parent_death import die_with_the_parent
 from parley.serving.pool.on_ray.link import MOST_CALLS, MOST_LINE_BYTES
 from parley.serving.pool.on_ray.messages import CALL, REPLY, RayCall, RayReply
 
+if TYPE_CHECKING:
+    from parley.serving.pool.on_ray.cluster import RayCluster
+
 EXIT_LOST, EXIT_MISSING = 1, 2
 
 
-async def serve(output: BinaryIO, address: str, namespace: str) -> int:
+def run_bridge(output: BinaryIO, address: str, namespace: str) -> int:
     """Connect, answer calls until the input ends, and return the exit status."""
-
-    def send(reply: RayReply) -> None:
-        output.write(REPLY.dump_json(reply) + b"\n")
-        output.flush()
-
     try:
         from parley.serving.pool.on_ray.cluster import RayCluster
     except ImportError as error:
-        send(RayReply(0, error=f"{sys.executable} has no Ray: {error}"))
+        _send(output, RayReply(0, error=f"{sys.executable} has no Ray: {error}"))
         return EXIT_MISSING
     cluster = RayCluster()
     try:
-        await asyncio.to_thread(cluster.connect, address, namespace)
+        # Before the loop: Ray handles SIGTERM only when it is connected by the main thread.
+        cluster.connect(address, namespace)
     except PeerError as error:
-        send(RayReply(0, error=str(error)))
+        _send(output, RayReply(0, error=str(error)))
         return EXIT_LOST
-    send(RayReply(0))
+    _send(output, RayReply(0))
+    asyncio.run(_serve(cluster, output))
+    return 0
+
+
+async def _serve(cluster: "RayCluster", output: BinaryIO) -> None:
     reader = asyncio.StreamReader(limit=MOST_LINE_BYTES)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
@@ -47,9 +51,9 @@ async def serve(output: BinaryIO, address: str, namespace: str) -> int:
 
     async def answer(call: RayCall) -> None:
         try:
-            send(RayReply(call.number, await getattr(cluster, call.method)(**call.facts)))
+            _send(output, RayReply(call.number, await getattr(cluster, call.method)(**call.facts)))
         except PeerError as error:
-            send(RayReply(call.number, error=str(error)))
+            _send(output, RayReply(call.number, error=str(error)))
         finally:
             places.release()
 
@@ -63,7 +67,11 @@ async def serve(output: BinaryIO, address: str, namespace: str) -> int:
             task.add_done_callback(answers.discard)
         for task in answers:
             task.cancel()
-    return 0
+
+
+def _send(output: BinaryIO, reply: RayReply) -> None:
+    output.write(REPLY.dump_json(reply) + b"\n")
+    output.flush()
 
 
 def main() -> int:
@@ -72,7 +80,7 @@ def main() -> int:
     # Libraries that print must not write between the replies.
     with os.fdopen(os.dup(1), "wb") as output:
         os.dup2(2, 1)
-        return asyncio.run(serve(output, sys.argv[1], sys.argv[2]))
+        return run_bridge(output, sys.argv[1], sys.argv[2])
 
 
 if __name__ == "__main__":
