@@ -328,7 +328,12 @@ class Reader:
         body = {"type": "function_call_output", "call_id": call_id, "output": output, "status": "completed"}
         item = state.items.new(body, item_id=given.get("id"))
         yield ToolAnswer(call_id, output)
-        state.answer_tool(call_id)
+        if call_id in state.interrupted:
+            # It waits for no request.
+            yield ToolsAnswered()
+            state.end_call(call_id)
+        else:
+            state.answer_tool(call_id)
         yield Send(state.items.add(item))
         yield Send(done(item))
 

@@ -240,6 +240,8 @@ class RealtimeState:
         typed: messages that wait for a response.
         notes: system messages of the client, in addition to its instructions.
         asked: ids of tool calls that wait for their output.
+        interrupted: those of them that were interrupted: their output is for the next answer, and none comes
+            on its own.
         mcp: items about MCP servers that are not over.
         takes_instructions: true when the client's instructions are followed.
         voices: that the client may choose.
@@ -271,6 +273,7 @@ class RealtimeState:
         self.typed: list[Item] = []
         self.notes: list[Item] = []
         self.asked: set[str] = set()
+        self.interrupted: set[str] = set()
         self.mcp = OpenMcpItems()
         self.takes_instructions = True
         self.voices = NO_VOICES
@@ -420,9 +423,14 @@ class RealtimeState:
         self.aside[response.response_id] = response
         return event("response.created", response=self.shown_response(response, "in_progress"))
 
+    def end_call(self, call_id: str) -> None:
+        """Forget a call of a tool, whose output is there."""
+        self.asked.discard(call_id)
+        self.interrupted.discard(call_id)
+
     def answer_tool(self, call_id: str) -> None:
         """Record the output of a tool, which will be answered."""
-        self.asked.discard(call_id)
+        self.end_call(call_id)
         self.answer_output()
 
     def answer_output(self) -> None:
@@ -443,6 +451,7 @@ class RealtimeState:
         """
         if status == "cancelled":
             self.mcp.interrupt()
+            self.interrupted = set(self.asked)
         owed, self.owed = self.owed, Owed.NONE
         request, self._request = self._request, None
         if owed is not Owed.ASKED or request is None:

@@ -902,6 +902,18 @@ def test_what_tools_returned_is_answered_after_the_speech_over_it_was_cancelled(
     assert responses(talk) == [("cancelled", None), ("completed", {"a": "b"})]
 
 
+def test_the_output_of_a_call_that_the_caller_interrupts_is_answered_on_request():
+    talk = Talk()
+    talk.report(ToolCalled("call_1", "order", "{}"), CallerStarted(0), RecognisedWords("no", True))
+    talk.report(CallerStopped(500), ReplyBegan("a"), ReplyOver("a"))
+    late = talk.say("conversation.item.create", item=output("call_1"))
+    assert late == [ToolAnswer("call_1", "done"), ToolsAnswered()]
+    # No answer comes on its own that the request could be for.
+    assert talk.say("response.create", response={"metadata": {"n": "1"}}) == [CreateResponse()]
+    talk.report(ReplyBegan("b"), ReplyOver("b"))
+    assert responses(talk)[-1] == ("completed", {"n": "1"})
+
+
 def test_a_cancelled_response_ends_the_request_that_follows_it():
     talk = Talk()
     talk.report(ReplyBegan("a"), ToolCalled("call_1", "order", "{}"))
