@@ -286,7 +286,7 @@ def _peer_of(
     connection = arguments.connection
     assert isinstance(connection, EventConnection)
     if arguments.first_event:
-        connection.events.take(arguments.first_event)
+        connection.events.take_when_up(arguments.first_event)
     return connection.events, connection
 
 

@@ -487,8 +487,9 @@ async def run_socket_session(
     session.happen(Began(conversation.session_id, began))
     if not protocol.wants_units:
         await _until_configured(session)
+    # A client goes on to send it where the engine cannot imitate it any more.
+    session.add_check(partial(_checked_voice, session.requested.reference_voice or ""))
     choices = await _choices_of(session, imitated)
-    session.add_check(partial(_checked_voice, choices.reference_voice))
     call = Call(
         conversation,
         SOCKET if connection is None else TRACKS,

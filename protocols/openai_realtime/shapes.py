@@ -47,6 +47,8 @@ MOST_VOICE_CHARS = 256
 EAGERNESS: Mapping[str, float | None] = {"low": 0.8, "medium": None, "high": 0.3, "auto": None}
 # Kinds of sessions.
 REALTIME, TRANSCRIPTION = "realtime", "transcription"
+# Field of the voice, by which a refusal names it.
+VOICE_PARAM = "session.audio.output.voice"
 # Returns the faults of a schema.
 Faults = Callable[[Mapping[str, Any]], Sequence[str]]
 # The pattern of OpenAI's models. A name is also a key here.
@@ -530,7 +532,7 @@ def _tools_of(settings: Settings, faults: Faults) -> Tools:
 
 def _voiced(settings: Settings, given: object, voices: VoiceNames) -> Settings:
     """Return settings with the voice that speaks for the one in an update."""
-    param = "session.audio.output.voice"
+    param = VOICE_PARAM
     name = given["id"] if isinstance(given, dict) and "id" in given else given
     if name is None:
         return settings

@@ -49,6 +49,27 @@ def test_the_result_of_a_tool_fetches_a_human_once_its_answer_was_heard(
     assert changes(call) == [("waiting", "policy", "policy")]
 
 
+@pytest.mark.parametrize("mode", ["cascade", "duplex"])
+def test_a_human_is_fetched_after_an_answer_that_is_written_slowly(tmp_path: Path, mode: str):
+    tool = FakeTool(name="look_up", parameters=NOTHING, answer={"allowed": False})
+    answer = (1.5, "That needs a colleague. ", 1.0, "I fetch one now. ", 1.0, "Good bye.")
+    row = ScriptedRow(("Let me look that up. ", TOOL), answer)
+    rule = {"cause": "policy", "ask": False, "on_tool": {"name": "look_up", "has": {"allowed": False}}}
+    call = simulate(
+        [silence(500), voice(1_000), silence(14_000)],
+        tmp_path,
+        row=row,
+        tools=[tool],
+        speculation=OFF,
+        desk={"offers": [rule]},
+        omni=[] if mode == "duplex" else None,
+    )
+    kinds = [each.kind for each in call.events if each.kind in (Kind.BOT_TURN, Kind.TIER)]
+    assert kinds == [Kind.BOT_TURN, Kind.BOT_TURN, Kind.TIER, Kind.BOT_TURN]
+    said = "That needs a colleague. I fetch one now. Good bye."
+    assert replies(call) == ["Let me look that up.", said, FETCHING]
+
+
 def test_another_result_of_the_tool_fetches_no_human(tmp_path: Path):
     tool = FakeTool(name="look_up", parameters=NOTHING, answer={"allowed": True})
     row = ScriptedRow((TOOL,), ("Done.",))

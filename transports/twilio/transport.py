@@ -173,6 +173,7 @@ class PhoneInput(DirectAudioInput):
             return self._keys.popleft()
         if self._lost:
             lost, self._lost = self._lost, 0
+            self.pieces.left(lost // PCM_BYTES_PER_SAMPLE)
             return bytes(lost)
         if not self._heard or not self._is_piece():
             return None

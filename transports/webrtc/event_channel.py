@@ -31,6 +31,8 @@ LABEL = "oai-events"
 MOST_WAITING = 512
 # A further connection leaves room for the client itself.
 MOST_PUT = MOST_WAITING // 2
+# A message of a further connection may have 4 MB: those that wait have not many more than this together.
+MOST_PUT_CHARS = 1_000_000
 MOST_BUFFERED_BYTES = 262_144
 # A channel is open one round trip after the connection.
 OPEN_S = 5.0
@@ -53,6 +55,9 @@ class EventChannel:
         self._pc = connection.pc
         self._channel: RTCDataChannel | None = None
         self._came: deque[str | ProtocolError] = deque()
+        self._came_chars = 0
+        # Settings that came with the offer.
+        self._first = ""
         # Set when ``receive`` has taken one; further connections of the call.
         self._taken = asyncio.Event()
         self._following: list[Callable[[str], None]] = []
@@ -83,16 +88,27 @@ class EventChannel:
         """Keep a text of the client for ``receive``; refuse it where too many wait."""
         if len(self._came) < MOST_WAITING:
             self._came.append(text)
+            self._came_chars += len(text)
         elif len(self._came) == MOST_WAITING:
             self._came.append(ProtocolError("too many events at once", code="rate_limited"))
         self._news.set()
 
+    def take_when_up(self, text: str) -> None:
+        """Take a text of the offer once the connection is up: an offer alone is no sign of life."""
+        self._first = text
+        self._on_state()
+
     async def put(self, text: str) -> None:
-        """Take a text of a further connection as one of the client's; waits while many wait."""
-        while len(self._came) >= MOST_PUT and not self._is_gone:
+        """Take a text of a further connection as one of the client's; waits while many or long ones wait."""
+        while self._is_behind and not self._is_gone:
             self._taken.clear()
             await self._taken.wait()
         self.take(text)
+
+    @property
+    def _is_behind(self) -> bool:
+        """True while further connections have to wait."""
+        return len(self._came) >= MOST_PUT or self._came_chars > MOST_PUT_CHARS
 
     def follow(self, take: Callable[[str], None]) -> Callable[[], None]:
         """Report each text to the client from here on, also one that it does not get; return how to end that.
@@ -136,6 +152,7 @@ class EventChannel:
         self._taken.set()
         if isinstance(came, ProtocolError):
             raise came
+        self._came_chars -= len(came)
         return came
 
     async def send(self, text: str) -> bool:
@@ -198,6 +215,9 @@ class EventChannel:
     def _on_state(self) -> None:
         if self._pc.connectionState == "connected":
             self._up.set()
+            first, self._first = self._first, ""
+            if first:
+                self.take(first)
         elif self._pc.connectionState in OVER:
             self._end()
 

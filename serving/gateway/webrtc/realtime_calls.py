@@ -24,10 +24,10 @@ from starlette.datastructures import UploadFile
 
 from parley.core.grants import ANONYMOUS, ClientIdentity, KeyScope
 from parley.models.tools.arguments import schema_faults
-from parley.protocols.client_protocol import ClientProtocol, json_object, json_text
+from parley.protocols.client_protocol import ClientProtocol, ProtocolError, json_object, json_text
 from parley.protocols.openai_http import OpenAiHttpError
 from parley.protocols.openai_realtime import OpenAIRealtime
-from parley.protocols.openai_realtime.shapes import TRANSCRIPTION
+from parley.protocols.openai_realtime.shapes import TRANSCRIPTION, VOICE_PARAM
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
 from parley.serving.gateway.auth.usage import RequestRate
@@ -269,13 +269,29 @@ async def _read(request: Request) -> _Offer:
         raise OpenAiHttpError(f"the body must be {SDP}, or {FORM} with sdp", code="invalid_content_type")
     named = session.get("model") or request.query_params.get("model") or ""
     intent = session.get("type") or request.query_params.get("intent")
+    if intent == TRANSCRIPTION:
+        # No audio comes as an event, with the first of which a socket's session sets that nothing is answered.
+        session.setdefault("type", TRANSCRIPTION)
     first = json_text({"type": "session.update", "session": session}) if session else ""
     offer = _Offer(sdp, str(named)[:MOST_MODEL_CHARS], first, intent == TRANSCRIPTION)
     if first:
-        # Refused here where the request can be. What this deployment permits is checked in the call.
+        _check_settings(offer, first)
+    return offer
+
+
+def _check_settings(offer: _Offer, first: str) -> None:
+    """Refuse settings here where the request can be; what this deployment permits is checked in the call.
+
+    Raises:
+        ProtocolError: they are not accepted.
+    """
+    try:
         for _ in offer.protocol().read(first, 0):
             pass
-    return offer
+    except ProtocolError as refusal:
+        # The call knows the voices of the deployment.
+        if refusal.param != VOICE_PARAM:
+            raise
 
 
 async def _part(given: UploadFile | str | None, name: str) -> bytes:

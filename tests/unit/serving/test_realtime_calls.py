@@ -14,6 +14,7 @@ from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, InvalidStatus
 
+from parley.protocols.client_protocol import SessionUpdate
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.serving.gateway.admin.apps import Apps
 from parley.serving.gateway.admin.operations import Operations
@@ -142,6 +143,27 @@ async def test_a_form_of_a_browser_has_texts_without_a_type(caller: EventCaller)
         texts = {"sdp": (None, (await caller.offer())["sdp"]), "session": (None, '{"type": "transcription"}')}
         answer = await client.post(PATH, files=texts)
         assert answer.status_code == 201, answer.text
+
+
+async def test_a_voice_of_the_deployment_is_left_to_the_call_that_knows_it(caller: EventCaller):
+    gateway = Gateway()
+    async with serving(gateway) as client:
+        session = {"type": "realtime", "audio": {"output": {"voice": "anna"}}}
+        assert (await caller.call_with(client, session)).status_code == 201
+        await until_state(caller.connection, "connected")
+        assert json.loads(gateway.begun[0].first_event)["session"] == session
+
+
+async def test_a_transcription_by_its_address_answers_nothing(caller: EventCaller):
+    gateway = Gateway()
+    async with serving(gateway) as client:
+        sdp = (await caller.offer())["sdp"]
+        answer = await client.post(f"{PATH}?intent=transcription", content=sdp, headers=SDP)
+        assert (await caller.take(answer)).status_code == 201, answer.text
+        await until_state(caller.connection, "connected")
+        [arguments] = gateway.begun
+        actions = list(arguments.protocol.read(arguments.first_event, 0))
+        assert SessionUpdate(answers=False) in actions
 
 
 async def test_what_is_not_an_offer_is_refused_in_the_form_of_openai_and_costs_no_secret(

@@ -10,7 +10,7 @@ from aiortc import RTCConfiguration, RTCPeerConnection
 from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 
 from parley.protocols.client_protocol import ProtocolError
-from parley.transports.webrtc.event_channel import MOST_WAITING, EventChannel, EventConnection
+from parley.transports.webrtc.event_channel import MOST_PUT_CHARS, MOST_WAITING, EventChannel, EventConnection
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.event_caller import EventCaller
 from tests.peers.webrtc_caller import Caller, until_state
@@ -49,7 +49,7 @@ async def test_events_go_both_ways_in_order_and_pipecat_reads_none():
             read.append(message)
 
         connection.add_event_handler("app-message", on_message)
-        events.take("of the offer")
+        events.take_when_up("of the offer")
         assert await events.connected()
         assert await events.send('{"type": "session.created"}')
         await caller.until(lambda: caller.messages)
@@ -113,6 +113,29 @@ async def test_events_that_are_not_read_are_bounded():
             await within(1, events)
         events.take("after")
         assert await within(1, events) == "after"
+
+
+async def test_long_texts_of_further_connections_wait_for_one_another():
+    caller = EventCaller()
+    async with answered(caller) as connection:
+        events = connection.events
+        long = "x" * (MOST_PUT_CHARS + 1)
+        await events.put(long)
+        second = asyncio.create_task(events.put("second"))
+        events.take("of the client itself")
+        assert [await within(1, events) for _ in range(2)] == [long, "of the client itself"]
+        await second
+        assert await within(1, events) == "second"
+
+
+async def test_settings_of_an_offer_are_read_when_its_client_has_come():
+    caller = EventCaller()
+    await caller.offer()
+    events = EventChannel(SmallWebRTCConnection())
+    events.take_when_up("of the offer")
+    with pytest.raises(TimeoutError):
+        await within(0.05, events)
+    await caller.hang_up()
 
 
 async def test_the_events_end_with_the_channel_of_the_client():
