@@ -270,7 +270,7 @@ async def _read(request: Request) -> _Offer:
     named = session.get("model") or request.query_params.get("model") or ""
     intent = session.get("type") or request.query_params.get("intent")
     if intent == TRANSCRIPTION:
-        # No audio comes as an event, with the first of which a socket's session sets that nothing is answered.
+        # A socket's session sets with its first event that nothing is answered; sound in a track is no event.
         session.setdefault("type", TRANSCRIPTION)
     first = json_text({"type": "session.update", "session": session}) if session else ""
     offer = _Offer(sdp, str(named)[:MOST_MODEL_CHARS], first, intent == TRANSCRIPTION)
