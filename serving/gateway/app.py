@@ -12,17 +12,15 @@ that. Any other gets 503, or 429 where one client or one session has used up its
 
 import asyncio
 import math
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
-from types import NoneType
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pipecat.transports.smallwebrtc.connection import SmallWebRTCConnection
 from pydantic import ValidationError
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
@@ -34,9 +32,8 @@ from parley.core.errors import (
     OversizedError,
     PeerError,
     StoreError,
-    StoreUnavailableError,
 )
-from parley.core.grants import ANONYMOUS, ClientIdentity
+from parley.core.grants import ANONYMOUS
 from parley.core.tuning import tuned
 from parley.runtime.shutdown import Shutdown
 from parley.serving.gateway.admin.apps import AppDisabledError
@@ -51,9 +48,10 @@ from parley.serving.gateway.auth.client_auth import Access
 from parley.serving.gateway.auth.client_keys import ClientKeys
 from parley.serving.gateway.auth.route_access import check_declared
 from parley.serving.gateway.auth.usage import CallShares, UsageLimits
+from parley.serving.gateway.call_bodies import CallBodies
 from parley.serving.gateway.call_choices import CallChooser, CallOffers
 from parley.serving.gateway.calls import CallTasks, RunCall
-from parley.serving.gateway.desk.desk import DESK_CALL, Desk, DeskError
+from parley.serving.gateway.desk.desk import Desk
 from parley.serving.gateway.desk.desk_api import desk_api
 from parley.serving.gateway.health import entrances, health_router
 from parley.serving.gateway.http.middleware import (
@@ -105,14 +103,11 @@ from parley.serving.gateway.sockets.eval_socket import EvalSocket
 from parley.serving.gateway.sockets.realtime_sockets import RealtimeSockets
 from parley.serving.gateway.sockets.unmute_routes import unmute_router
 from parley.serving.gateway.vault_api import vault_api
-from parley.serving.gateway.webrtc.first_media import FirstWord
+from parley.serving.gateway.webrtc.browser_calls import BrowserCalls
 from parley.serving.gateway.webrtc.held_calls import HeldRealtimeCalls
 from parley.serving.gateway.webrtc.realtime_calls import APP as REALTIME_APP
 from parley.serving.gateway.webrtc.realtime_calls import CLIENT_HEADERS, RealtimeCalls
 from parley.serving.gateway.webrtc.routes import (
-    OFFERING,
-    TRANSPORT,
-    BrowserArguments,
     Door,
     OnConnection,
     WebRtcRoutes,
@@ -120,7 +115,6 @@ from parley.serving.gateway.webrtc.routes import (
 from parley.serving.scheduler.admission import Admitted
 from parley.serving.scheduler.call_queue import CallQueue
 from parley.session_store.conversations import Conversations
-from parley.session_store.lost_calls import lost_call
 from parley.session_store.used_tokens import UsedTokens
 from parley.telemetry.metrics import ServerMetrics
 
@@ -236,106 +230,17 @@ def create_app(
         offers, operations.presets, operations.voices, modes=modes, default_mode=default_mode
     )
 
-    async def check_browser(body: Mapping[str, object], identity: ClientIdentity) -> None:
-        operations.apps.check("browser")
-        if body.get("mode") == DESK_CALL:
-            check_desk_call(body, identity)
-            return
-        await check_chosen(body, identity)
+    bodies = CallBodies(
+        modes,
+        conversations=conversations,
+        usage=usage,
+        access=access,
+        chooser=chooser,
+        apps=operations.apps,
+        human_desk=human_desk,
+    )
 
-    async def check_chosen(body: Mapping[str, object], identity: ClientIdentity) -> None:
-        await check_call(body, identity)
-        await chooser.choose(body, identity)
-
-    def check_desk_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
-        if human_desk is None or not identity.is_operator:
-            raise PeerError("mode: a call of the desk is for the operator of a server that has a desk")
-        try:
-            human_desk.check_speaker(str(body.get("session")), str(body.get("desk")))
-        except DeskError as error:
-            raise PeerError(str(error)) from error
-
-    async def check_call(body: Mapping[str, object], identity: ClientIdentity) -> None:
-        await check_body(body, identity)
-        if body.get("session") is None:
-            usage.tenants.check_session(identity)
-        await usage.tenants.check_call(identity, is_counted=await is_counted(body))
-
-    async def is_counted(body: Mapping[str, object]) -> bool:
-        """Return whether a client goes on with a call that it has lost, and that is counted already."""
-        if not body.get("reconnect") or conversations is None or not usage.tenants.names():
-            return False
-        session_id, now_us = str(body.get("session")), time.time_ns() // 1_000
-        return await lost_call(conversations.store, session_id, now_us=now_us) is not None
-
-    async def check_body(body: Mapping[str, object], identity: ClientIdentity) -> None:
-        if not isinstance(body.get("echo_cancellation"), (bool, NoneType)):
-            raise PeerError("echo_cancellation: expected true, false or nothing")
-        if not isinstance(body.get("reconnect"), (bool, NoneType)):
-            raise PeerError("reconnect: expected true, false or nothing")
-        if body.get("reconnect") and body.get("session") is None:
-            raise PeerError("reconnect: expected with the session that goes on")
-        if not isinstance(body.get("held"), (bool, NoneType)):
-            raise PeerError("held: expected true, false or nothing")
-        if body.get("held") and not body.get("reconnect"):
-            raise PeerError("held: expected with the reconnection of a call that was on hold")
-        if body.get("mode") is not None and body["mode"] not in modes:
-            raise PeerError(f"mode: expected {' or '.join(modes) or 'none is offered here'}, or nothing")
-        if conversations is not None and not conversations.store.available:
-            # Otherwise a call would be picked up and stay silent until its session can be claimed.
-            raise StoreUnavailableError("the session store is unavailable, try again in a moment")
-        session_id = body.get("session")
-        if session_id is None:
-            access.check_new_session(identity)
-            return
-        if conversations is None or not isinstance(session_id, str):
-            raise PeerError("session: not a session id")
-        info = await conversations.store.info(session_id)
-        access.check_use(identity, session_id, info.owner)
-
-    async def on_connection(connection: SmallWebRTCConnection, body: dict[str, object]) -> None:
-        offering = OFFERING.get(None)
-        if offering is None:
-            raise PeerError("the call has ended")
-        if offering.begin is not None:
-            await offering.begin(connection, body)
-            return
-        identity = offering.identity
-        await check_browser(body, identity)
-        choices = await chooser.choose(body, identity)
-        uses_recogniser = calls.uses_recogniser(body.get("mode"))
-
-        def speak() -> None:
-            if arguments.line is not None:
-                arguments.line.spoke()
-                # Another call may have its place.
-                calls.wake()
-
-        first_word = FirstWord(speak)
-        arguments = BrowserArguments(
-            webrtc_connection=connection,
-            body=body,
-            identity=identity,
-            on_first_word=first_word.came,
-            choices=choices,
-        )
-        call = calls.start(
-            arguments,
-            call_id=connection.pc_id,
-            hang_up=lambda: door.hang_up(connection),
-            identity=identity,
-            uses_recogniser=uses_recogniser,
-            may_wait=True,
-            transport=TRANSPORT,
-            counts_silence=True,
-            is_counted=await is_counted(body),
-        )
-        call.add_done_callback(lambda _call: first_word.close())
-        if arguments.line is not None:
-            # In the queue nothing of the browser is read, and it holds no line.
-            arguments.line.when_granted(partial(first_word.watch, call))
-
-    door = open_door(on_connection)
+    door = BrowserCalls(open_door, calls, bodies).door
 
     async def drain() -> None:
         await calls.close(door.close)
@@ -393,46 +298,17 @@ def create_app(
     )
     app.include_router(chooser.router(access, speaks=bool(modes) and speak is not None))
     routes = WebRtcRoutes(
-        settings, door=door, calls=calls, check_body=check_browser, usage=usage, access=access
+        settings, door=door, calls=calls, check_body=bodies.check_browser, usage=usage, access=access
     )
     app.include_router(routes.router())
-    held = HeldRealtimeCalls()
-    sockets = RealtimeSockets(
-        settings,
-        calls=calls,
-        check_body=check_chosen,
-        usage=usage,
-        access=access,
-        apps=operations.apps,
-        held=held,
-        default_mode=default_mode,
-        chooser=chooser,
-    )
+    gateway = _Gateway(settings, calls, bodies, usage, access, operators, audit, chooser, door)
     models = model_names(modes)
+    sockets, held = _sockets_of(gateway, operations, default_mode)
     if modes:
-        app.include_router(sockets.router())
-        app.include_router(
-            RealtimeCalls(
-                settings,
-                door=door,
-                calls=calls,
-                access=access,
-                admitted=partial(sockets.admitted, app=REALTIME_APP),
-                held=held,
-                default_mode=default_mode,
-                chooser=chooser,
-            ).router()
-        )
+        for router in _socket_routes(gateway, sockets, held, default_mode):
+            app.include_router(router)
         app.include_router(unmute_router(describe, chooser, default_mode))
         app.include_router(models_router(models))
-        app.include_router(
-            ChatSockets(
-                settings,
-                calls=calls,
-                # Recordings are transcribed at once, and not in real time.
-                admitted=partial(sockets.admitted, app="turnbased", uses_recogniser=False),
-            ).router()
-        )
     if modes and speak is not None and transcribe is not None:
         audio = OpenAiAudio(
             models, speak, transcribe, language, calls, settings, usage, access, chooser.voices
@@ -444,7 +320,7 @@ def create_app(
                 phone,
                 settings,
                 calls=calls,
-                check_body=check_body,
+                check_body=bodies.check,
                 default_mode=default_mode,
                 desk=desk,
                 check=operators.check,
@@ -455,29 +331,12 @@ def create_app(
             ).router()
         )
     if settings.eval_socket:
-        app.include_router(
-            EvalSocket(
-                settings,
-                calls=calls,
-                admitted=lambda websocket, body: sockets.admitted(
-                    websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
-                ),
-                choose=chooser.choose,
-                is_counted=is_counted,
-            ).router()
-        )
+        app.include_router(_eval_socket(gateway, sockets))
     if conversations is not None and type_turn is not None:
         turns = typed_turn_limit(settings)
         app.include_router(
             session_api(
-                conversations,
-                type_turn,
-                settings,
-                usage,
-                access,
-                operators,
-                audit,
-                turns,
+                *(conversations, type_turn, settings, usage, access, operators, audit, turns),
                 recordings=recordings,
                 replays=None if replays is None else ReplayAccess(replays, calls.has_room),
             )
@@ -485,13 +344,8 @@ def create_app(
         if modes:
             completions = ChatCompletions(models, conversations, type_turn, settings, usage, access, turns)
             app.include_router(completions.router())
-        app.include_router(desk_api(human_desk, conversations, operators))
-        app.include_router(privacy_api(conversations, operators, audit))
-        app.include_router(vault_api(conversations, access, audit))
-        if annotations is not None:
-            app.include_router(annotations_api(annotations, conversations, settings, access))
-        if book is not None:
-            app.include_router(caller_api(book, conversations, settings, access, operators))
+        for router in _session_routes(gateway, conversations, human_desk, annotations, book):
+            app.include_router(router)
     serve_page(app, access)
     serve_description(app)
     check_declared(app)
@@ -601,3 +455,91 @@ def add_error_answers(app: FastAPI) -> None:
         # Without the input: it may not be encodable, and it is private to the client.
         texts = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in faults]
         return JSONResponse({"error": "; ".join(texts)}, status_code=422)
+
+
+@dataclass(frozen=True, slots=True)
+class _Gateway:
+    """Parts that the routes of a gateway share."""
+
+    settings: ServerTuning
+    calls: CallTasks
+    bodies: CallBodies
+    usage: UsageLimits
+    access: Access
+    operators: AdminAuth
+    audit: AuditLog
+    chooser: CallChooser
+    door: Door
+
+
+def _sockets_of(
+    gateway: _Gateway, operations: Operations, default_mode: str
+) -> tuple[RealtimeSockets, HeldRealtimeCalls]:
+    """Return the sockets of clients with a protocol of their own, and their calls over WebRTC."""
+    held = HeldRealtimeCalls()
+    sockets = RealtimeSockets(
+        gateway.settings,
+        calls=gateway.calls,
+        check_body=gateway.bodies.check_chosen,
+        usage=gateway.usage,
+        access=gateway.access,
+        apps=operations.apps,
+        held=held,
+        default_mode=default_mode,
+        chooser=gateway.chooser,
+    )
+    return sockets, held
+
+
+def _socket_routes(
+    gateway: _Gateway, sockets: RealtimeSockets, held: HeldRealtimeCalls, default_mode: str
+) -> Iterator[APIRouter]:
+    """Yield the routes of clients with a protocol of their own."""
+    yield sockets.router()
+    yield RealtimeCalls(
+        gateway.settings,
+        door=gateway.door,
+        calls=gateway.calls,
+        access=gateway.access,
+        admitted=partial(sockets.admitted, app=REALTIME_APP),
+        held=held,
+        default_mode=default_mode,
+        chooser=gateway.chooser,
+    ).router()
+    yield ChatSockets(
+        gateway.settings,
+        calls=gateway.calls,
+        # Recordings are transcribed at once, and not in real time.
+        admitted=partial(sockets.admitted, app="turnbased", uses_recogniser=False),
+    ).router()
+
+
+def _eval_socket(gateway: _Gateway, sockets: RealtimeSockets) -> APIRouter:
+    """Return the route of Pipecat's own socket."""
+    calls = gateway.calls
+    return EvalSocket(
+        gateway.settings,
+        calls=calls,
+        admitted=lambda websocket, body: sockets.admitted(
+            websocket, body, app="browser", uses_recogniser=calls.uses_recogniser(None), may_wait=True
+        ),
+        choose=gateway.chooser.choose,
+        is_counted=gateway.bodies.is_counted,
+    ).router()
+
+
+def _session_routes(
+    gateway: _Gateway,
+    conversations: Conversations,
+    human_desk: Desk | None,
+    annotations: AnnotationEntries | None,
+    book: CallerDirectory | None,
+) -> Iterator[APIRouter]:
+    """Yield the routes about sessions other than their own (``session_api``)."""
+    yield desk_api(human_desk, conversations, gateway.operators)
+    yield privacy_api(conversations, gateway.operators, gateway.audit)
+    yield vault_api(conversations, gateway.access, gateway.audit)
+    if annotations is not None:
+        yield annotations_api(annotations, conversations, gateway.settings, gateway.access)
+    if book is not None:
+        yield caller_api(book, conversations, gateway.settings, gateway.access, gateway.operators)
