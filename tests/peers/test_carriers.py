@@ -238,7 +238,8 @@ async def test_the_status_names_the_networks_that_are_served(server: RunningServ
     async with httpx.AsyncClient(base_url=server.url) as client:
         status = (await client.get("/status")).json()
     assert status["transports"] == [
-        "webrtc", "websocket", "telnyx", "plivo", "vonage", "exotel", "text", "pipecat", "eval",
+        "webrtc", "websocket", "realtime_webrtc", "telnyx", "plivo", "vonage", "exotel", "text", "pipecat",
+        "eval",
     ]  # fmt: skip
     assert [path for path in status["sockets"] if path.endswith("/media/{token}")] == [
         f"/{name}/media/{{token}}" for name in sorted(CARRIERS) if name != "twilio"
