@@ -24,7 +24,7 @@ from parley.recording.folder import CLIENT_REPLAYS, SESSIONS, CallRecording
 from parley.recording.library import recordings_of
 from parley.recording.merge import check_space
 from parley.recording.objects import RecordingBucket
-from parley.recording.retention import REMOVED, mark_used
+from parley.recording.retention import UPLOADING, mark_used
 from parley.recording.settings import RecordingSettings
 from parley.recording.timeline import timeline_of
 
@@ -170,9 +170,9 @@ class ClientReplayWriter:
     def _made_folder(self) -> Path:
         """Return a folder in place of that of the call, which is in the bucket.
 
-        It has the name of a removal: what a run that is killed leaves, the next one removes.
+        It has the name of a removal: what a run that is killed leaves, a later one removes (``UPLOADING_S``).
         """
-        root = self._settings.folder / SESSIONS / f"{REMOVED}upload-{uuid.uuid4().hex}"
+        root = self._settings.folder / SESSIONS / f"{UPLOADING}{uuid.uuid4().hex}"
         folder = root / self._call.session_id / self._call.call_id
         folder.mkdir(parents=True)
         self._root = root
