@@ -23,7 +23,10 @@ from parley.recording.client_replay import WithheldAudioError, open_client_repla
 from parley.recording.retention import IN_USE_S, clean
 from parley.recording.settings import RecordingSettings
 from parley.recording.uploads import is_receiving
+from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.minicpm.replay_upload import UPLOADS_PER_MINUTE
+from parley.session_store.comments import MOST_COMMENTS, SessionComments
+from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
 from tests.client_recordings import FILES, MATROSKA, content_of
 from tests.peers.session_gateway import Turns, application, client_of, served
@@ -480,6 +483,28 @@ async def test_the_page_of_a_session_offers_a_clients_recording(shared: Shared):
     assert (part.status_code, part.content, part.headers["content-type"]) == (206, content[5:10], "video/mp4")
     other = await shared.get(f"/recordings/{'a' * 32}/client-replay")
     assert other.status_code == 404
+async def test_a_comment_is_replaced_at_the_bound_of_comments_and_each_deletion_is_audited(tmp_path: Path):
+    acts = tmp_path / "audit.jsonl"
+    audit = AuditLog(acts)
+    async with application(tmp_path, Turns(), audit=audit) as (app, store), client_of(app) as client:
+        session = (await client.post("/api/sessions")).json()["id"]
+        address = f"/api/sessions/{session}/comment"
+        assert (await client.post(address, json={"comment": "Good."})).status_code == 200
+        comments = SessionComments(store)
+        (first,) = await comments.of_session(session)
+        for _ in range(MOST_COMMENTS - 1):
+            await comments.add(session, at_us=7, author="", name="", text="Here.")
+        assert (await client.post(address, json={"comment": "Better."})).status_code == 200
+        assert (await client.get(address)).json() == {"comment": "Better."}
+        (second,) = [each for each in await comments.of_session(session) if each.text == "Better."]
+        assert (await client.post(address, json={"comment": ""})).status_code == 200
+    await asyncio.to_thread(audit.close)
+    lines = [json.loads(line) for line in acts.read_text().splitlines()]
+    deleted = [each for each in lines if each["act"] == "session.comment_deleted"]
+    assert [each["comment"] for each in deleted] == [first.id, second.id]
+    assert all((each["session"], each["by"]) == (session[:8], "author") for each in deleted)
+
+
 
 
 async def test_the_newest_call_that_has_a_file_is_read(shared: Shared, tmp_path: Path):
