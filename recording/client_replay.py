@@ -38,7 +38,7 @@ ENDINGS: Mapping[str, str] = {
 # Bytes of the beginning by which a kind is known.
 HEAD_BYTES = 64
 MB = 1_000_000
-# Event of a recording from which nothing is recorded for a while.
+# Event after which nothing is recorded for a while; recordings of earlier versions have only that.
 PAUSE = PrivatePauseBegan.__name__
 
 
@@ -219,6 +219,6 @@ def check_is_whole(recording: CallRecording) -> None:
     """
     if recording.meta.get("redaction") is not None:
         raise WithheldAudioError("personal data are left out of this recording: no other one is kept with it")
-    events = timeline_of(recording).events
-    if any(event["event"] == PAUSE for event in events):
+    timeline = timeline_of(recording)
+    if timeline.had_pause or any(event["event"] == PAUSE for event in timeline.events):
         raise WithheldAudioError("this call had a private pause: no other recording is kept with it")
