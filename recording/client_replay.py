@@ -43,7 +43,7 @@ PAUSE = PrivatePauseBegan.__name__
 
 
 class NoRecordedCallError(MediaError):
-    """The session has no recorded call with which a client's recording could be kept."""
+    """The call has no recording with which a client's own could be kept."""
 
 
 class WithheldAudioError(MediaError):
@@ -192,23 +192,23 @@ class ClientReplayWriter:
 
 
 def open_client_replay(
-    settings: RecordingSettings, session_id: str, ending: str, bucket: RecordingBucket | None
+    settings: RecordingSettings, session_id: str, call_id: str, ending: str, bucket: RecordingBucket | None
 ) -> ClientReplayWriter:
     """Return a writer of a recording that goes with the newest recorded call of a session.
 
     Raises:
-        NoRecordedCallError: the session has none.
+        NoRecordedCallError: the call was not recorded.
         WithheldAudioError: personal data are left out of its recording, or a private pause is.
         DiskFullError: too little space is left.
         MediaError: its call cannot be read, or was removed.
         ObjectStoreError: it is in a bucket that does not answer.
     """
     found = recordings_of(settings.folder, session_id, bucket)
-    if not found:
-        raise NoRecordedCallError("the session has no recorded call")
-    newest = found[-1]
-    check_is_whole(newest)
-    return ClientReplayWriter(settings, newest, ending, bucket)
+    recording = next((each for each in found if each.call_id == call_id), None)
+    if recording is None:
+        raise NoRecordedCallError("the newest call of the session was not recorded, or the session has none")
+    check_is_whole(recording)
+    return ClientReplayWriter(settings, recording, ending, bucket)
 
 
 def check_is_whole(recording: CallRecording) -> None:

@@ -2,8 +2,9 @@
 
 Input: a multipart form with a ``file``, from a client that may operate the session. It is written while it
 arrives, with the recording of the newest call of the session (``recording.client_replay``), and is there only
-when it is complete. Bounds: its length (``recording.max_replay_mb``), its pace, the number of uploads at a
-time and in a minute, and the free space of the disk. Its kind has to be the one that it claims.
+when it is complete. Where that call was not recorded, its caller may have refused it: no other call gets the
+file. Bounds: its length (``recording.max_replay_mb``), its pace and its time, the number of uploads at a time
+and in a minute, and the free space of the disk. Its kind has to be the one that it claims.
 
 A refusal reads on, so that its client reads the reason. A session that is deleted meanwhile keeps nothing.
 """
@@ -84,6 +85,7 @@ class ClientReplayUpload:
         exists: Callable[[str], Awaitable[object]],
     ) -> dict[str, object]:
         """Store the file of a request; return the answer of the MiniCPM-o server.
+        call_id: str,
 
         Args:
             request: whose body has not been read.
@@ -92,15 +94,20 @@ class ClientReplayUpload:
             exists: called at the end; raises UnknownSessionError where the session was deleted meanwhile.
 
         Raises:
+            call_id: its newest call, which the file is about; empty where it has none.
             HTTPException, BodyError, CapacityError: it is refused.
             UnknownSessionError: the session was deleted meanwhile; nothing of the file stays.
         """
-        if not self._most_bytes:
-            raise HTTPException(404, "recordings of clients are not accepted here (recording.max_replay_mb)")
+        if not self._most_bytes or not self._recording.enabled:
+            # Also where an earlier call was recorded: from now on no audio is kept.
+            raise HTTPException(
+                404,
+                "recordings of clients are not accepted here (recording.enabled, recording.max_replay_mb)",
+            )
         self._rate.take(identity.address)
         with self._places.take(identity.owner or identity.address):
             try:
-                writer, size = await self._stored(request, session_id)
+                writer, size = await self._stored(request, session_id, call_id)
                 try:
                     await exists(session_id)
                 except UnknownSessionError:
@@ -123,7 +130,14 @@ class ClientReplayUpload:
     async def _in_thread(self, job: Callable[..., _T], *given: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, job, *given)
 
-    async def _stored(self, request: Request, session_id: str) -> tuple[ClientReplayWriter, int]:
+    @property
+    def most_body_bytes(self) -> int:
+        """Length of the longest form that is accepted."""
+        return self._most_bytes + FORM_BYTES
+
+    async def _stored(
+        self, request: Request, session_id: str, call_id: str
+    ) -> tuple[ClientReplayWriter, int]:
         pieces = read_pieces(
             request,
             max_bytes=self._most_bytes + FORM_BYTES,
@@ -145,7 +159,7 @@ class ClientReplayUpload:
                         break
                 if ending_of(bytes(head[:HEAD_BYTES])) != ENDINGS[claimed]:
                     raise BodyError(f"the file is not what it says, {claimed}", status=400)
-                given = self._recording, session_id, ENDINGS[claimed], self._bucket
+                given = self._recording, session_id, call_id, ENDINGS[claimed], self._bucket
                 writer = await self._in_thread(open_client_replay, *given)
                 try:
                     size = await self._written(writer, head, content)

@@ -260,8 +260,10 @@ class RecordedFiles:
         """Store a recording that the client made of its own call, in the multipart field ``file``."""
         try:
             identity = await self._operates(session_id, request)
-            await self._reading.store.info(session_id)
-            return await self._uploads.take(request, session_id, identity, self._reading.store.info)
+            store = self._reading.store
+            joined = await store.newest_event(session_id, Kind.JOINED)
+            call_id = "" if joined is None else str(joined.payload.get("call_id", ""))
+            return await self._uploads.take(request, session_id, call_id, identity, store.info)
         except Exception:
             settings = self._reading.settings
             await discard_rest(request, max_bytes=settings.max_recording_bytes, within_s=settings.body_s)
