@@ -10,6 +10,7 @@ out personal data or a private pause gets none: the client's own would have what
 blocks.
 """
 
+import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -19,7 +20,7 @@ from typing import BinaryIO
 
 from parley.core.call_events import PrivatePauseBegan
 from parley.core.errors import MediaError
-from parley.recording.call_files import is_folder
+from parley.recording.call_files import is_folder, partial_name
 from parley.recording.folder import CLIENT_REPLAYS, SESSIONS, CallRecording
 from parley.recording.library import recordings_of
 from parley.recording.merge import check_space
@@ -120,6 +121,8 @@ class ClientReplayWriter:
         self._check_space(self._path.parent)
         try:
             self._file.write(piece)
+            # Its time says that it is being received (``uploads``), also while a buffer has the piece.
+            os.utime(partial_name(self._path))
         except OSError as error:
             raise MediaError(f"the disk: {error.strerror or type(error).__name__}") from error
 
@@ -194,7 +197,7 @@ class ClientReplayWriter:
 def open_client_replay(
     settings: RecordingSettings, session_id: str, call_id: str, ending: str, bucket: RecordingBucket | None
 ) -> ClientReplayWriter:
-    """Return a writer of a recording that goes with the newest recorded call of a session.
+    """Return a writer of a recording that goes with that of a call of a session.
 
     Raises:
         NoRecordedCallError: the call was not recorded.

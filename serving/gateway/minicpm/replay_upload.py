@@ -45,10 +45,14 @@ FIELD = "file"
 MOST_UPLOADS, UPLOADS_PER_MINUTE = 8, 30
 # A telephone in a weak network sends more.
 LEAST_BYTES_PER_S = 8_000
+# Longest time for one: at the least pace 200 MB take seven hours, in which eight clients would keep all
+# others out. In this time they arrive at 0.9 Mbit/s.
+LONGEST_S = 1_800.0
 # Headers of the form, in addition to the file.
 FORM_BYTES = 16_384
-# Written together.
-WRITE_BYTES = 1_048_576
+# Written together: so much, or what has come in that time. The S3 mover leaves a call alone whose file was
+# written within a minute (``recording.uploads.RECEIVING_S``), and a megabyte takes two at the least pace.
+WRITE_BYTES, WRITE_S = 1_048_576, 5.0
 
 
 class ClientReplayUpload:
@@ -81,20 +85,20 @@ class ClientReplayUpload:
         self,
         request: Request,
         session_id: str,
+        call_id: str,
         identity: ClientIdentity,
         exists: Callable[[str], Awaitable[object]],
     ) -> dict[str, object]:
         """Store the file of a request; return the answer of the MiniCPM-o server.
-        call_id: str,
 
         Args:
             request: whose body has not been read.
             session_id: of the session.
+            call_id: its newest call, which the file is about; empty where it has none.
             identity: client that may operate it.
             exists: called at the end; raises UnknownSessionError where the session was deleted meanwhile.
 
         Raises:
-            call_id: its newest call, which the file is about; empty where it has none.
             HTTPException, BodyError, CapacityError: it is refused.
             UnknownSessionError: the session was deleted meanwhile; nothing of the file stays.
         """
@@ -140,9 +144,10 @@ class ClientReplayUpload:
     ) -> tuple[ClientReplayWriter, int]:
         pieces = read_pieces(
             request,
-            max_bytes=self._most_bytes + FORM_BYTES,
+            max_bytes=self.most_body_bytes,
             within_s=self._settings.body_s,
             least_bytes_per_s=LEAST_BYTES_PER_S,
+            most_s=LONGEST_S,
         )
         async with aclosing(pieces):
             field = FileField(request, pieces, FIELD)
@@ -174,14 +179,17 @@ class ClientReplayUpload:
     ) -> int:
         """Write a file that begins with ``head``; return its length."""
         size, held = len(head), head
+        loop = asyncio.get_running_loop()
+        written_s = loop.time()
         async for piece in content:
             held += piece
             size += len(piece)
             if size > self._most_bytes:
                 break
-            if len(held) >= WRITE_BYTES:
+            if len(held) >= WRITE_BYTES or loop.time() - written_s >= WRITE_S:
                 await self._in_thread(writer.write, bytes(held))
                 held.clear()
+                written_s = loop.time()
         if size > self._most_bytes:
             raise BodyError(f"the file is over {self._most_bytes} bytes", status=413)
         await self._in_thread(writer.write, bytes(held))

@@ -266,7 +266,9 @@ class RecordedFiles:
             return await self._uploads.take(request, session_id, call_id, identity, store.info)
         except Exception:
             settings = self._reading.settings
-            await discard_rest(request, max_bytes=settings.max_recording_bytes, within_s=settings.body_s)
+            # Where no upload is accepted, still as much as of another recording.
+            most_bytes = max(self._uploads.most_body_bytes, settings.max_recording_bytes)
+            await discard_rest(request, max_bytes=most_bytes, within_s=settings.body_s)
             raise
 
 
