@@ -10,6 +10,7 @@ out personal data or a private pause gets none: the client's own would have what
 blocks.
 """
 
+import os
 import shutil
 import uuid
 from collections.abc import Mapping
@@ -19,12 +20,12 @@ from typing import BinaryIO
 
 from parley.core.call_events import PrivatePauseBegan
 from parley.core.errors import MediaError
-from parley.recording.call_files import is_folder
+from parley.recording.call_files import is_folder, partial_name
 from parley.recording.folder import CLIENT_REPLAYS, SESSIONS, CallRecording
 from parley.recording.library import recordings_of
 from parley.recording.merge import check_space
 from parley.recording.objects import RecordingBucket
-from parley.recording.retention import REMOVED, mark_used
+from parley.recording.retention import UPLOADING, mark_used
 from parley.recording.settings import RecordingSettings
 from parley.recording.timeline import timeline_of
 
@@ -38,12 +39,12 @@ ENDINGS: Mapping[str, str] = {
 # Bytes of the beginning by which a kind is known.
 HEAD_BYTES = 64
 MB = 1_000_000
-# Event of a recording from which nothing is recorded for a while.
+# Event after which nothing is recorded for a while; recordings of earlier versions have only that.
 PAUSE = PrivatePauseBegan.__name__
 
 
 class NoRecordedCallError(MediaError):
-    """The session has no recorded call with which a client's recording could be kept."""
+    """The call has no recording with which a client's own could be kept."""
 
 
 class WithheldAudioError(MediaError):
@@ -120,6 +121,8 @@ class ClientReplayWriter:
         self._check_space(self._path.parent)
         try:
             self._file.write(piece)
+            # Its time says that it is being received (``uploads``), also while a buffer has the piece.
+            os.utime(partial_name(self._path))
         except OSError as error:
             raise MediaError(f"the disk: {error.strerror or type(error).__name__}") from error
 
@@ -170,9 +173,9 @@ class ClientReplayWriter:
     def _made_folder(self) -> Path:
         """Return a folder in place of that of the call, which is in the bucket.
 
-        It has the name of a removal: what a run that is killed leaves, the next one removes.
+        It has the name of a removal: what a run that is killed leaves, a later one removes (``UPLOADING_S``).
         """
-        root = self._settings.folder / SESSIONS / f"{REMOVED}upload-{uuid.uuid4().hex}"
+        root = self._settings.folder / SESSIONS / f"{UPLOADING}{uuid.uuid4().hex}"
         folder = root / self._call.session_id / self._call.call_id
         folder.mkdir(parents=True)
         self._root = root
@@ -192,23 +195,23 @@ class ClientReplayWriter:
 
 
 def open_client_replay(
-    settings: RecordingSettings, session_id: str, ending: str, bucket: RecordingBucket | None
+    settings: RecordingSettings, session_id: str, call_id: str, ending: str, bucket: RecordingBucket | None
 ) -> ClientReplayWriter:
-    """Return a writer of a recording that goes with the newest recorded call of a session.
+    """Return a writer of a recording that goes with that of a call of a session.
 
     Raises:
-        NoRecordedCallError: the session has none.
+        NoRecordedCallError: the call was not recorded.
         WithheldAudioError: personal data are left out of its recording, or a private pause is.
         DiskFullError: too little space is left.
         MediaError: its call cannot be read, or was removed.
         ObjectStoreError: it is in a bucket that does not answer.
     """
     found = recordings_of(settings.folder, session_id, bucket)
-    if not found:
-        raise NoRecordedCallError("the session has no recorded call")
-    newest = found[-1]
-    check_is_whole(newest)
-    return ClientReplayWriter(settings, newest, ending, bucket)
+    recording = next((each for each in found if each.call_id == call_id), None)
+    if recording is None:
+        raise NoRecordedCallError("the newest call of the session was not recorded, or the session has none")
+    check_is_whole(recording)
+    return ClientReplayWriter(settings, recording, ending, bucket)
 
 
 def check_is_whole(recording: CallRecording) -> None:
@@ -219,6 +222,6 @@ def check_is_whole(recording: CallRecording) -> None:
     """
     if recording.meta.get("redaction") is not None:
         raise WithheldAudioError("personal data are left out of this recording: no other one is kept with it")
-    events = timeline_of(recording).events
-    if any(event["event"] == PAUSE for event in events):
+    timeline = timeline_of(recording)
+    if timeline.had_pause or any(event["event"] == PAUSE for event in timeline.events):
         raise WithheldAudioError("this call had a private pause: no other recording is kept with it")

@@ -80,7 +80,7 @@ class RecordingSummary:
         has_film: its film is there, as it is for calls with a camera.
         pictures: number of pictures of the camera.
         problem: why the call cannot be read, where its files are encrypted; empty when it can.
-        client_replay: name of the recording that its client has uploaded; empty without one.
+        client_replay: name of the latest recording that its client has uploaded; empty without one.
     """
 
     call_id: str
@@ -449,8 +449,9 @@ def _summary(recording: CallRecording, timeline: RecordedTimeline) -> RecordingS
 
 
 def _client_replay(recording: CallRecording) -> str:
-    names = CLIENT_REPLAYS.values()
-    return next((name for name in names if recording.files.has(recording.path / name)), "")
+    """Return the name of the latest recording that the client has uploaded; empty without one."""
+    versions = ((recording.files.version(recording.path / name), name) for name in CLIENT_REPLAYS.values())
+    return max(((found, name) for found, name in versions if found is not None), default=(None, ""))[1]
 
 
 def _files(recording: CallRecording) -> Iterator[tuple[Path, str]]:

@@ -289,7 +289,7 @@ class CallRecorder:
         self._happened: deque[dict[str, Any]] = deque(maxlen=MOST_EVENTS)
         self._early = _EarlyVoice()
         self._held = None if call.redaction is None else HeldSegments(call.redaction.replaced_by)
-        self._is_private = False
+        self._is_private = self._had_pause = False
         self._started_ms = 0
         self._meta: dict[str, Any] = {}
         self._pictures: list[int] = []
@@ -298,8 +298,7 @@ class CallRecorder:
         self._lost_pictures = 0
         self._idle = asyncio.Event()
         self._idle.set()
-        self._next_picture_us = 0
-        self._unplayed_ms = 0
+        self._next_picture_us = self._unplayed_ms = 0
         self._degraded_us: int | None = None
         self._renewed_us = 0
         self._is_over = self.is_started = self._is_discarded = False
@@ -333,6 +332,8 @@ class CallRecorder:
             **({} if call.redaction is None else {"redaction": call.redaction.facts()}),
         }
         self._put(partial(_ensure_meta, self._files, self.path, self._meta), self._on_failed)
+        if self._had_pause:
+            self._renew()
         self._events.publish(RecordingStarted(self._events.now_ms()))
 
     def hear(self, pcm: bytes, rate_hz: int) -> None:
@@ -537,6 +538,7 @@ class CallRecorder:
     def _on_event(self, event: CallEvent) -> None:
         if isinstance(event, PrivatePauseBegan | PrivatePauseEnded):
             self._is_private = isinstance(event, PrivatePauseBegan)
+            self._had_pause |= self._is_private
         elif self._is_private:
             # Its words are left out, and the records of a turn make no sense without them.
             return
@@ -558,6 +560,7 @@ class CallRecorder:
         found: dict[str, Any] = {
             "version": VERSION,
             "is_over": is_over,
+            "had_pause": self._had_pause,
             **({} if self._call.redaction is None else {"redaction": self._call.redaction.facts()}),
             "began_us": self._call.began_us,
             "duration_ms": self.duration_ms,

@@ -54,6 +54,9 @@ if sys.platform != "win32":
 
 # Beginning of the name of what is being removed; a run that is killed leaves it, and the next one removes it.
 REMOVED = ".removed-"
+# The same of a file that a client uploads to a call in a bucket. Another process must not take it for what a
+# killed run has left: it is left alone until its newest file is older than any upload takes, also that to S3.
+UPLOADING, UPLOADING_S = f"{REMOVED}upload-", 3_600.0
 # File that names a deleted session whose objects may still be in the bucket.
 _DELETED = ".deleted-"
 # Removed sessions that a process remembers: more than the calls that may still be on.
@@ -506,11 +509,16 @@ def complete_removals(folder: Path) -> None:
     if not is_folder(root):
         return
     for left in root.glob(f"{REMOVED}*"):
-        if is_folder(left):
+        if is_folder(left) and not _is_uploading(left):
             try:
                 _remove_tree(left)
             except OSError as error:
                 logger.warning(f"{left}: cannot be removed: {error.strerror or error}")
+
+
+def _is_uploading(left: Path) -> bool:
+    found = _measured_or_gone(left) if left.name.startswith(UPLOADING) else None
+    return found is not None and time.time() - found.used_s < UPLOADING_S
 
 
 class RetentionThread:

@@ -57,6 +57,7 @@ class RecordedTimeline(BaseModel):
 
     Attributes:
         is_over: its end was written; False too for a call that was killed.
+        had_pause: the call had a private pause, also one before it was recorded.
         duration_ms: length of the recording.
         caller, bot: facts of the two sides.
         pictures: times of the camera's pictures.
@@ -66,6 +67,7 @@ class RecordedTimeline(BaseModel):
     model_config = ConfigDict(populate_by_name=True)
 
     is_over: bool = False
+    had_pause: bool = False
     duration_ms: int = _MS
     caller: RecordedSide = Field(RecordedSide(), alias=CALLER_AUDIO)
     bot: RecordedSide = Field(RecordedSide(), alias=BOT_AUDIO)

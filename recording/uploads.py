@@ -15,7 +15,7 @@ removed by a later look.
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -150,13 +150,17 @@ class UploadThread:
         try:
             with only_one(path):
                 uploaded = _listed(path)
-                self._upload(path, sorted(uploaded, key=lambda name: name == META))
+                # In their order: by its time the latest of them is found again (``library``).
+                replays = sorted(
+                    uploaded.keys() & set(CLIENT_REPLAYS.values()), key=lambda name: uploaded[name][1]
+                )
+                self._upload(path, uploaded.keys() - {*replays, META}, [*replays, META])
                 if self._over.is_set():
                     return
                 if not is_folder(path) or session_id in self._removed:
                     # Deleted meanwhile, maybe by another process.
                     self._bucket.remove(session_id, call_id)
-                elif remove_call(path, lambda folder: _listed(folder) == uploaded):
+                elif remove_call(path, lambda folder: _is_all(folder, uploaded)):
                     self.counts.moved += 1
                     self.counts.waiting -= 1
         except ObjectStoreError:
@@ -168,9 +172,9 @@ class UploadThread:
             # Being merged, or removed.
             logger.debug(f"a recording is not uploaded now: {error}")
 
-    def _upload(self, path: Path, names: list[str]) -> None:
-        """Upload files, the last one after all others; ends early when the thread is to end."""
-        waiting, failures = deque(names[:-1]), list[Exception]()
+    def _upload(self, path: Path, names: Collection[str], last: Sequence[str]) -> None:
+        """Upload files, the last ones one by one after all others; end early when the thread is to end."""
+        waiting, failures = deque(names), list[Exception]()
         # Daemons: a file that S3 takes slowly does not hold the end of the process.
         threads = [
             threading.Thread(target=self._put_each, args=(path, waiting, failures), daemon=True)
@@ -182,7 +186,8 @@ class UploadThread:
             thread.join()
         if failures:
             raise failures[0]
-        self._put(path, names[-1])
+        for name in last:
+            self._put(path, name)
 
     def _put_each(self, path: Path, waiting: deque[str], failures: list[Exception]) -> None:
         with suppress(IndexError):
@@ -234,6 +239,11 @@ def _written_s(path: Path) -> float:
     """Return when a call was last written; its ``meta.json`` has the time of its last use."""
     timeline = path / TIMELINE
     return (timeline if is_file(timeline) else path).stat().st_mtime
+
+
+def _is_all(path: Path, uploaded: dict[str, tuple[int, int]]) -> bool:
+    """Return whether a call has no other files than those, and gets none at present."""
+    return _listed(path) == uploaded and not is_receiving(path)
 
 
 def _listed(path: Path) -> dict[str, tuple[int, int]]:

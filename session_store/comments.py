@@ -5,6 +5,7 @@ nothing of the conversation. They are not exported, and are deleted with their s
 """
 
 import secrets
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,8 +57,22 @@ class SessionComments:
     def __init__(self, store: SessionStore) -> None:
         self._store = store
 
-    async def add(self, session_id: str, *, at_us: int, author: str, name: str, text: str) -> SessionComment:
+    async def add(
+        self,
+        session_id: str,
+        *,
+        at_us: int,
+        author: str,
+        name: str,
+        text: str,
+        replaces: Collection[str] = (),
+    ) -> SessionComment:
         """Add a comment and return it.
+
+        Args:
+            session_id: of the session.
+            at_us, author, name, text: of the comment.
+            replaces: ids of comments that are deleted for it, or stay where it is refused.
 
         Raises:
             TooManyCommentsError: the session has ``MOST_COMMENTS``.
@@ -65,7 +80,7 @@ class SessionComments:
             StoreUnavailableError: the database does not answer.
         """
         made = SessionComment(secrets.token_hex(16), at_us, self._store.wall_us(), author, name, text)
-        await self._store.transact(partial(_put, session_id=session_id, comment=made))
+        await self._store.transact(partial(_put, session_id=session_id, comment=made, replaces=replaces))
         return made
 
     async def of_session(self, session_id: str) -> list[SessionComment]:
@@ -94,8 +109,12 @@ class SessionComments:
         await self._store.transact(partial(_drop, session_id=session_id, comment_id=comment_id))
 
 
-def _put(connection: sa.Connection, *, session_id: str, comment: SessionComment) -> None:
+def _put(
+    connection: sa.Connection, *, session_id: str, comment: SessionComment, replaces: Collection[str]
+) -> None:
     check_session(connection, session_id)
+    for comment_id in replaces:
+        _drop(connection, session_id=session_id, comment_id=comment_id)
     of_session = sa.select(sa.func.count()).where(
         _comment.session_id == session_id, _comment.id != comment.id
     )

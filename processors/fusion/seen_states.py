@@ -9,7 +9,8 @@ reported as a moment, which hides no other program's report about the same time.
 
 A gesture counts from its first frame and ends with the second frame without it: a moving hand is blurred in
 one of them. Faces and their look change when all frames of ``AGREED_US`` agree, and then from the first one.
-An expression of the face takes ``LASTING_US``, because a mouth that speaks passes through others.
+An expression of the face takes ``LASTING_US``, because a mouth that speaks passes through others; it ends at
+once with a face that is gone or looks away.
 
 Pure: frames come in with their times.
 """
@@ -85,6 +86,9 @@ class SeenStates:
         face, face_since_us = self._faces_of(seen, at_us)
         gesture, gesture_since_us = self._gesture_of(seen, at_us)
         affect_since_us = self._note_affect(seen, at_us)
+        if self._affect is not None and (face.faces == 0 or face.looking == "away"):
+            # It ends with the face that had it, and does not outlast it until its own end is certain.
+            self._affect, affect_since_us = None, face_since_us
         state = VisionPayload(
             at_us,
             at_us,

@@ -90,14 +90,19 @@ def add_comment_routes(
         if not may_delete(found, client):
             raise HTTPException(403, "a comment can be deleted only by its author or an operator")
         await comments.delete(session_id, comment_id)
-        audit.record(
-            "session.comment_deleted",
-            address=client.address,
-            session=session_id[:SHOWN_CHARS],
-            comment=comment_id,
-            by="operator" if client.is_operator else "author",
-        )
+        record_deletion(audit, client, session_id, comment_id)
         return Response(status_code=204)
+
+
+def record_deletion(audit: AuditLog, client: ClientIdentity, session_id: str, comment_id: str) -> None:
+    """Record in the audit log that a client has deleted a comment."""
+    audit.record(
+        "session.comment_deleted",
+        address=client.address,
+        session=session_id[:SHOWN_CHARS],
+        comment=comment_id,
+        by="operator" if client.is_operator else "author",
+    )
 
 
 def may_delete(comment: SessionComment, client: ClientIdentity) -> bool:

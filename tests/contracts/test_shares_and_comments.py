@@ -112,6 +112,11 @@ async def test_comments_are_bounded(store: SessionStore):  # noqa: F811
     await store.transact(lambda connection: connection.execute(insert, rows).rowcount)
     with pytest.raises(TooManyCommentsError):
         await comments.add(session.id, at_us=1, author="", name="ann", text="one more")
+    # One that takes the place of another is no more.
+    replaces = [rows[0]["id"]]
+    await comments.add(session.id, at_us=0, author="", name="ann", text="new", replaces=replaces)
+    found = await comments.of_session(session.id)
+    assert (len(found), found[0].text) == (MOST_COMMENTS, "new")
 
 
 async def test_links_and_comments_go_with_their_session(store: SessionStore):  # noqa: F811

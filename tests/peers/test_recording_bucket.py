@@ -24,7 +24,7 @@ from parley.core.errors import ConfigError
 from parley.evals.harness.s3_server import S3Server
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV, MAGIC
-from parley.recording.client_replay import open_client_replay
+from parley.recording.client_replay import ClientReplayWriter, open_client_replay
 from parley.recording.folder import CALLER_AUDIO
 from parley.recording.library import RecordingSummaries, asset_file, call_detail, recordings_of, zipped
 from parley.recording.merge import track_samples
@@ -114,7 +114,7 @@ async def test_a_clients_own_recording_follows_its_call_into_the_bucket(
     settings = RecordingSettings(folder=tmp_path, min_free_gb=0)
     path = await record_call(tmp_path, SESSION)
     webm, wav = content_of("video/webm", 3_000_000), content_of("audio/wav", 3_000)
-    writer = open_client_replay(settings, SESSION, "webm", bucket)
+    writer = open_client_replay(settings, SESSION, path.name, "webm", bucket)
     with Uploads(tmp_path, bucket) as uploads:
         other = await record_call(tmp_path, str(uuid.UUID(int=22)))
         until(lambda: not other.exists())
@@ -123,13 +123,13 @@ async def test_a_clients_own_recording_follows_its_call_into_the_bucket(
         writer.write(webm)
         writer.finish()
         until(lambda: not path.exists())
-        writer = open_client_replay(settings, SESSION, "wav", bucket)
+        writer = open_client_replay(settings, SESSION, path.name, "wav", bucket)
         writer.write(wav)
         writer.finish()
-        broken = open_client_replay(settings, SESSION, "mp4", bucket)
+        broken = open_client_replay(settings, SESSION, path.name, "mp4", bucket)
         broken.write(b"half")
         broken.discard(OSError("cut off"))
-        removed = open_client_replay(settings, SESSION, "mp4", bucket)
+        removed = open_client_replay(settings, SESSION, path.name, "mp4", bucket)
         removed.write(b"of a session that was deleted")
         removed.finish()
         removed.undo()
@@ -143,6 +143,61 @@ async def test_a_clients_own_recording_follows_its_call_into_the_bucket(
     left = [each.name for each in (tmp_path / "sessions").iterdir() if each.name.startswith(".")]
     assert not left and RemovedSessions(tmp_path, bucket).remove(SESSION).calls == 1
     assert SESSION not in bucket.sessions()
+
+
+class Receiving(HttpPeer):
+    """S3 that takes every object; a client begins to upload its recording while it takes the last of a call.
+
+    Attributes:
+        names: of the objects that came.
+        writer: of the client's recording.
+    """
+
+    def __init__(self, folder: Path, call_id: str) -> None:
+        super().__init__()
+        self._settings = RecordingSettings(folder=folder, min_free_gb=0)
+        self._call_id = call_id
+        self.names: list[str] = []
+        self.writer: ClientReplayWriter | None = None
+
+    def routes(self) -> list[web.RouteDef]:
+        return [web.route("*", "/{path:.*}", self._take)]
+
+    async def _take(self, request: web.Request) -> web.Response:
+        await request.read()
+        self.names.append(request.path.rpartition("/")[2])
+        if self.writer is None and request.path.endswith(f"{self._call_id}/meta.json"):
+            self.writer = open_client_replay(self._settings, SESSION, self._call_id, "webm", None)
+            self.writer.write(b"half ")
+        return web.Response(headers={"ETag": '"0"'})
+
+
+async def test_an_upload_that_begins_while_its_call_moves_keeps_the_call(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    other = await record_call(tmp_path, str(uuid.UUID(int=22)))
+    async with Receiving(tmp_path, path.name) as server:
+        bucket = RecordingBucket(S3Settings(bucket="one", endpoint=f"http://127.0.0.1:{server.port}"), QUICK)
+        with Uploads(tmp_path, bucket):
+            # The look comes to it after the first.
+            await asyncio.to_thread(until, lambda: not other.exists())
+            assert server.writer is not None and path.exists()
+            server.writer.write(b"and whole")
+            server.writer.finish()
+            assert (path / "frontend_replay.webm").read_bytes() == b"half and whole"
+            await asyncio.to_thread(until, lambda: not path.exists())
+
+
+async def test_recordings_of_a_client_move_in_their_order(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    for at_s, ending in enumerate(("webm", "wav", "mp4")):
+        (path / f"frontend_replay.{ending}").write_bytes(bytes(1_000_000 // (1 + at_s)))
+        os.utime(path / f"frontend_replay.{ending}", (at_s + 1, at_s + 1))
+    async with Receiving(tmp_path, "another call") as server:
+        bucket = RecordingBucket(S3Settings(bucket="one", endpoint=f"http://127.0.0.1:{server.port}"), QUICK)
+        with Uploads(tmp_path, bucket):
+            await asyncio.to_thread(until, lambda: not path.exists())
+    moved_last = ["frontend_replay.webm", "frontend_replay.wav", "frontend_replay.mp4", "meta.json"]
+    assert server.names[-4:] == moved_last
 
 
 async def test_a_file_that_comes_while_its_call_is_removed_keeps_the_call(tmp_path: Path):

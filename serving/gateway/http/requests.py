@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import json
+import math
 import re
 from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
@@ -159,7 +160,12 @@ async def read_body(request: Request, *, max_bytes: int, within_s: float) -> byt
 
 
 async def read_pieces(
-    request: Request, *, max_bytes: int, within_s: float, least_bytes_per_s: float = 0.0
+    request: Request,
+    *,
+    max_bytes: int,
+    within_s: float,
+    least_bytes_per_s: float = 0.0,
+    most_s: float = math.inf,
 ) -> AsyncGenerator[bytes, None]:
     """Yield such a body as it arrives.
 
@@ -168,6 +174,7 @@ async def read_pieces(
         max_bytes: of the body.
         within_s: longest wait for the next piece of it.
         least_bytes_per_s: mean rate from ``within_s`` after the beginning on; a piece in time is not enough.
+        most_s: longest time for the whole body.
 
     Raises:
         BodyError: as ``read_body`` does.
@@ -183,6 +190,8 @@ async def read_pieces(
             took_s = loop.time() - begun_s
             if took_s > within_s and came < took_s * least_bytes_per_s:
                 raise BodyError(f"the body arrives at under {least_bytes_per_s:g} bytes/s", status=408)
+            if took_s > most_s:
+                raise BodyError(f"the body did not arrive within {most_s:g} s", status=408)
             yield piece
 
 

@@ -2,8 +2,9 @@
 
 Input: a multipart form with a ``file``, from a client that may operate the session. It is written while it
 arrives, with the recording of the newest call of the session (``recording.client_replay``), and is there only
-when it is complete. Bounds: its length (``recording.max_replay_mb``), its pace, the number of uploads at a
-time and in a minute, and the free space of the disk. Its kind has to be the one that it claims.
+when it is complete. Where that call was not recorded, its caller may have refused it: no other call gets the
+file. Bounds: its length (``recording.max_replay_mb``), its pace and its time, the number of uploads at a time
+and in a minute, and the free space of the disk. Its kind has to be the one that it claims.
 
 A refusal reads on, so that its client reads the reason. A session that is deleted meanwhile keeps nothing.
 """
@@ -44,10 +45,14 @@ FIELD = "file"
 MOST_UPLOADS, UPLOADS_PER_MINUTE = 8, 30
 # A telephone in a weak network sends more.
 LEAST_BYTES_PER_S = 8_000
+# Longest time for one: at the least pace 200 MB take seven hours, in which eight clients would keep all
+# others out. In this time they arrive at 0.9 Mbit/s.
+LONGEST_S = 1_800.0
 # Headers of the form, in addition to the file.
 FORM_BYTES = 16_384
-# Written together.
-WRITE_BYTES = 1_048_576
+# Written together: so much, or what has come in that time. The S3 mover leaves a call alone whose file was
+# written within a minute (``recording.uploads.RECEIVING_S``), and a megabyte takes two at the least pace.
+WRITE_BYTES, WRITE_S = 1_048_576, 5.0
 
 
 class ClientReplayUpload:
@@ -80,6 +85,7 @@ class ClientReplayUpload:
         self,
         request: Request,
         session_id: str,
+        call_id: str,
         identity: ClientIdentity,
         exists: Callable[[str], Awaitable[object]],
     ) -> dict[str, object]:
@@ -88,6 +94,7 @@ class ClientReplayUpload:
         Args:
             request: whose body has not been read.
             session_id: of the session.
+            call_id: its newest call, which the file is about; empty where it has none.
             identity: client that may operate it.
             exists: called at the end; raises UnknownSessionError where the session was deleted meanwhile.
 
@@ -95,12 +102,16 @@ class ClientReplayUpload:
             HTTPException, BodyError, CapacityError: it is refused.
             UnknownSessionError: the session was deleted meanwhile; nothing of the file stays.
         """
-        if not self._most_bytes:
-            raise HTTPException(404, "recordings of clients are not accepted here (recording.max_replay_mb)")
+        if not self._most_bytes or not self._recording.enabled:
+            # Also where an earlier call was recorded: from now on no audio is kept.
+            raise HTTPException(
+                404,
+                "recordings of clients are not accepted here (recording.enabled, recording.max_replay_mb)",
+            )
         self._rate.take(identity.address)
         with self._places.take(identity.owner or identity.address):
             try:
-                writer, size = await self._stored(request, session_id)
+                writer, size = await self._stored(request, session_id, call_id)
                 try:
                     await exists(session_id)
                 except UnknownSessionError:
@@ -123,12 +134,20 @@ class ClientReplayUpload:
     async def _in_thread(self, job: Callable[..., _T], *given: Any) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, job, *given)
 
-    async def _stored(self, request: Request, session_id: str) -> tuple[ClientReplayWriter, int]:
+    @property
+    def most_body_bytes(self) -> int:
+        """Length of the longest form that is accepted."""
+        return self._most_bytes + FORM_BYTES
+
+    async def _stored(
+        self, request: Request, session_id: str, call_id: str
+    ) -> tuple[ClientReplayWriter, int]:
         pieces = read_pieces(
             request,
-            max_bytes=self._most_bytes + FORM_BYTES,
+            max_bytes=self.most_body_bytes,
             within_s=self._settings.body_s,
             least_bytes_per_s=LEAST_BYTES_PER_S,
+            most_s=LONGEST_S,
         )
         async with aclosing(pieces):
             field = FileField(request, pieces, FIELD)
@@ -145,7 +164,7 @@ class ClientReplayUpload:
                         break
                 if ending_of(bytes(head[:HEAD_BYTES])) != ENDINGS[claimed]:
                     raise BodyError(f"the file is not what it says, {claimed}", status=400)
-                given = self._recording, session_id, ENDINGS[claimed], self._bucket
+                given = self._recording, session_id, call_id, ENDINGS[claimed], self._bucket
                 writer = await self._in_thread(open_client_replay, *given)
                 try:
                     size = await self._written(writer, head, content)
@@ -160,14 +179,17 @@ class ClientReplayUpload:
     ) -> int:
         """Write a file that begins with ``head``; return its length."""
         size, held = len(head), head
+        loop = asyncio.get_running_loop()
+        written_s = loop.time()
         async for piece in content:
             held += piece
             size += len(piece)
             if size > self._most_bytes:
                 break
-            if len(held) >= WRITE_BYTES:
+            if len(held) >= WRITE_BYTES or loop.time() - written_s >= WRITE_S:
                 await self._in_thread(writer.write, bytes(held))
                 held.clear()
+                written_s = loop.time()
         if size > self._most_bytes:
             raise BodyError(f"the file is over {self._most_bytes} bytes", status=413)
         await self._in_thread(writer.write, bytes(held))

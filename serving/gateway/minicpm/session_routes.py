@@ -32,7 +32,7 @@ from parley.recording.minicpm_view import (
     session_recording,
 )
 from parley.serving.gateway.auth.client_auth import OPERATOR
-from parley.serving.gateway.comment_routes import COMMENTS_PER_MINUTE, MOST_COMMENT_CHARS
+from parley.serving.gateway.comment_routes import COMMENTS_PER_MINUTE, MOST_COMMENT_CHARS, record_deletion
 from parley.serving.gateway.http.event_stream import EventStream
 from parley.serving.gateway.http.read_pace import VIEW_COST_BYTES
 from parley.serving.gateway.http.requests import discard_rest
@@ -158,15 +158,19 @@ class MiniCpmSessions:
             raise HTTPException(422, "comment: a NUL character is no text")
         info = await self._store.info(session_id)
         author = OPERATOR if client.is_operator else client.session_owner or ""
-        earlier = self._on_whole(info, await self._comments.of_session(session_id))
+        on_whole = self._on_whole(info, await self._comments.of_session(session_id))
+        earlier = [each.id for each in on_whole if each.author == author]
         if text:
             try:
-                await self._comments.add(session_id, at_us=info.created_us, author=author, name="", text=text)
+                await self._comments.add(
+                    session_id, at_us=info.created_us, author=author, name="", text=text, replaces=earlier
+                )
             except TooManyCommentsError as error:
                 raise HTTPException(409, str(error)) from error
-        for each in earlier:
-            if each.author == author:
-                await self._comments.delete(session_id, each.id)
+        for comment_id in earlier:
+            if not text:
+                await self._comments.delete(session_id, comment_id)
+            record_deletion(self._reading.audit, client, session_id, comment_id)
         return {"status": "ok", "len": len(text)}
 
     @staticmethod
@@ -256,11 +260,15 @@ class RecordedFiles:
         """Store a recording that the client made of its own call, in the multipart field ``file``."""
         try:
             identity = await self._operates(session_id, request)
-            await self._reading.store.info(session_id)
-            return await self._uploads.take(request, session_id, identity, self._reading.store.info)
+            store = self._reading.store
+            joined = await store.newest_event(session_id, Kind.JOINED)
+            call_id = "" if joined is None else str(joined.payload.get("call_id", ""))
+            return await self._uploads.take(request, session_id, call_id, identity, store.info)
         except Exception:
             settings = self._reading.settings
-            await discard_rest(request, max_bytes=settings.max_recording_bytes, within_s=settings.body_s)
+            # Where no upload is accepted, still as much as of another recording.
+            most_bytes = max(self._uploads.most_body_bytes, settings.max_recording_bytes)
+            await discard_rest(request, max_bytes=most_bytes, within_s=settings.body_s)
             raise
 
 

@@ -15,6 +15,7 @@ from parley.recording.library import (
     RecordingSummaries,
     RecordingSummary,
     call_detail,
+    client_replay_file,
     picture_file,
     recordings_of,
     replay_file,
@@ -157,3 +158,14 @@ def test_a_session_without_recordings_has_an_empty_list(tmp_path: Path):
     assert recorded_calls(tmp_path, SESSION) == []
     with pytest.raises(MediaError, match="not the id of a session"):
         recorded_calls(tmp_path, "../other")
+
+
+async def test_of_several_recordings_of_a_client_the_latest_is_shown(tmp_path: Path):
+    path = await record_call(tmp_path, SESSION)
+    for at_s, name in enumerate(("frontend_replay.webm", "frontend_replay.mp4", "frontend_replay.webm")):
+        (path / name).write_bytes(name.encode())
+        os.utime(path / name, (at_s + 1, at_s + 1))
+        (call,) = recorded_calls(tmp_path, SESSION)
+        found, media_type = client_replay_file(tmp_path, SESSION, path.name)
+        assert (call.client_replay, found.read()) == (name, name.encode())
+        assert media_type == f"video/{name[-4:].lstrip('.')}"

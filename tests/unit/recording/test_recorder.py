@@ -36,6 +36,7 @@ from parley.recording.merge import main, merge_call
 from parley.recording.recorder import MOST_WAITING, CallRecorder, RecordingSource
 from parley.recording.retention import RemovedSessions
 from parley.recording.settings import RecordingSettings
+from parley.recording.timeline import timeline_of
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
@@ -244,6 +245,19 @@ async def test_a_private_pause_is_on_the_disk_at_once(tmp_path: Path):
     events = read_recording(call.path).timeline()["events"]
     assert [each["event"] for each in events] == ["PrivatePauseBegan"]
     await call.close()
+
+
+async def test_a_private_pause_before_the_recording_is_on_the_disk_when_it_begins(tmp_path: Path):
+    call, is_written = OneCall(tmp_path), threading.Event()
+    call.events.publish(PrivatePauseBegan(call.began_us // 1_000, by="operator"))
+    call.events.publish(PrivatePauseEnded(call.began_us // 1_000 + 100, by="operator"))
+    call.recorder.start()
+    call.disk.put(is_written.set)
+    assert await asyncio.to_thread(is_written.wait, 10)
+    timeline = timeline_of(read_recording(call.path))
+    assert timeline.had_pause and not timeline.events
+    await call.close()
+    assert timeline_of(read_recording(call.path)).had_pause
 
 
 async def test_a_disk_that_is_too_slow_for_pictures_loses_them_and_no_voice(tmp_path: Path):

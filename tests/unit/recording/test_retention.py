@@ -16,6 +16,8 @@ import pytest
 from parley.core.errors import MediaError
 from parley.recording import retention
 from parley.recording.retention import (
+    UPLOADING,
+    UPLOADING_S,
     RemovedSessions,
     RetentionThread,
     clean,
@@ -245,3 +247,17 @@ def test_the_recordings_of_a_session_that_is_a_link_are_left_and_named(tmp_path:
     with pytest.raises(MediaError, match="a link"):
         remove_session(tmp_path, session)
     assert elsewhere.is_dir()
+
+
+def test_a_file_that_another_process_receives_is_left_alone_and_goes_an_hour_after_its_last_byte(
+    tmp_path: Path,
+):
+    receiving, killed = (tmp_path / "sessions" / f"{UPLOADING}{name}" for name in ("a", "b"))
+    for folder in (receiving, killed):
+        folder.mkdir(parents=True)
+        (folder / ".frontend_replay.webm").write_bytes(b"x")
+    past_s = time.time() - UPLOADING_S - 1
+    for each in (receiving, killed / ".frontend_replay.webm", killed):
+        os.utime(each, (past_s, past_s))
+    complete_removals(tmp_path)
+    assert receiving.exists() and not killed.exists()

@@ -23,7 +23,10 @@ from parley.recording.client_replay import WithheldAudioError, open_client_repla
 from parley.recording.retention import IN_USE_S, clean
 from parley.recording.settings import RecordingSettings
 from parley.recording.uploads import is_receiving
+from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.minicpm.replay_upload import UPLOADS_PER_MINUTE
+from parley.session_store.comments import MOST_COMMENTS, SessionComments
+from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore
 from tests.client_recordings import FILES, MATROSKA, content_of
 from tests.peers.session_gateway import Turns, application, client_of, served
@@ -62,16 +65,30 @@ class Shared:
         return {each.name for each in self.path.iterdir() if "replay" in each.name}
 
 
+async def joined(store: SessionStore, session_id: str, call_id: str, transport: str = "duplex_ws") -> None:
+    """Record that a call of a session has begun."""
+    payload = {"transport": transport, "call_id": call_id}
+    writer = await store.claim(session_id)
+    await writer.append(Draft(Kind.JOINED, payload, store.wall_us(), store.wall_us(), "system"))
+
+
+async def recorded(store: SessionStore, folder: Path, session_id: str, **call: Any) -> Path:
+    """Hold a recorded call of a session; return the folder of the recording."""
+    path = await record_call(folder, session_id, **call)
+    await joined(store, session_id, path.name)
+    return path
+
+
 @asynccontextmanager
 async def sharing(folder: Path, transport: str = "duplex_ws", **recording: Any) -> AsyncIterator[Shared]:
-    settings = RecordingSettings(folder=folder, min_free_gb=0, **recording)
+    settings = RecordingSettings(**{"enabled": True, "folder": folder, "min_free_gb": 0, **recording})
     recordings = CallRecordings(settings, "embedded")
     async with (
         application(folder, Turns(), recordings=recordings) as (app, store),
         client_of(app) as client,
     ):
         session = (await client.post("/api/sessions")).json()["id"]
-        path = await record_call(folder, session, encrypted=settings.encrypted, transport=transport)
+        path = await recorded(store, folder, session, encrypted=settings.encrypted, transport=transport)
         yield Shared(client, f"/api/sessions/{session}", path, store)
     await recordings.close()
 
@@ -170,7 +187,7 @@ async def test_a_deployment_may_accept_none_and_a_full_disk_takes_none(tmp_path:
     (tmp_path / "none").mkdir()
     async with sharing(tmp_path / "none", max_replay_mb=0) as shared:
         assert (await shared.upload(content_of("video/webm"))).status_code == 404
-    full = RecordingSettings(folder=tmp_path / "full", min_free_gb=1e9)
+    full = RecordingSettings(enabled=True, folder=tmp_path / "full", min_free_gb=1e9)
     (tmp_path / "full").mkdir()
     recordings = CallRecordings(full, "embedded")
     async with (
@@ -178,7 +195,7 @@ async def test_a_deployment_may_accept_none_and_a_full_disk_takes_none(tmp_path:
         client_of(app) as client,
     ):
         session = (await client.post("/api/sessions")).json()["id"]
-        path = await record_call(full.folder, session)
+        path = await recorded(store, full.folder, session)
         shared = Shared(client, f"/api/sessions/{session}", path, store)
         refused = await shared.upload(content_of("video/webm"))
         assert refused.status_code == 503 and str(tmp_path) not in refused.text
@@ -229,13 +246,58 @@ async def test_a_call_that_leaves_something_out_gets_no_recording_that_has_it(tm
         assert (await shared.upload(content_of("video/webm"))).status_code == 200
         # A pause that begins while the file arrives.
         settings = RecordingSettings(folder=tmp_path, min_free_gb=0)
-        writer = open_client_replay(settings, shared.id, "mp4", None)
+        writer = open_client_replay(settings, shared.id, shared.path.name, "mp4", None)
         writer.write(content_of("video/mp4"))
         files["recording.json"].write_text(json.dumps({**facts["recording.json"], "events": [pause]}))
         with pytest.raises(WithheldAudioError) as withheld:
             writer.finish()
         writer.discard(withheld.value)
         assert shared.files() == {"merged_replay.wav", "frontend_replay.webm"}
+
+
+async def test_a_call_that_was_not_recorded_gets_none_in_the_place_of_an_earlier_one(shared: Shared):
+    earlier = content_of("video/webm", 1_000)
+    assert (await shared.upload(earlier)).status_code == 200
+    # Its camera is no call of its own.
+    await joined(shared.store, shared.id, shared.path.name, "camera")
+    assert (await shared.upload(earlier)).status_code == 200
+    await joined(shared.store, shared.id, "e" * 32)
+    refused = await shared.upload(content_of("video/webm"))
+    assert refused.status_code == 404 and "was not recorded" in refused.json()["error"]
+    assert (shared.path / "frontend_replay.webm").read_bytes() == earlier
+
+
+async def test_a_deployment_that_records_no_more_takes_none_for_an_earlier_call(tmp_path: Path):
+    async with sharing(tmp_path, enabled=False) as shared:
+        assert (await shared.get("/assets/merged_replay.wav")).status_code == 200
+        assert (await shared.upload(content_of("video/webm"))).status_code == 404
+        assert shared.files() == {"merged_replay.wav"}
+
+
+async def test_a_call_with_a_pause_from_before_its_recording_gets_none(shared: Shared):
+    timeline = shared.path / "recording.json"
+    facts = json.loads(timeline.read_text())
+    assert facts["had_pause"] is False
+    timeline.write_text(json.dumps({**facts, "had_pause": True}))
+    assert (await shared.upload(content_of("video/webm"))).status_code == 403
+    assert shared.files() == {"merged_replay.wav"}
+
+
+async def test_a_refused_upload_that_is_long_is_read_to_its_end(tmp_path: Path):
+    async with sharing(tmp_path, max_replay_mb=30) as shared:
+        body, sent = form(b"no recording" + bytes(29_000_000)), 0
+
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal sent
+            for start in range(0, len(body), 500_000):
+                yield body[start : start + 500_000]
+                sent += len(body[start : start + 500_000])
+
+        headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
+        refused = await shared.client.post(
+            f"{shared.session}/upload-recording", content=pieces(), headers=headers
+        )
+        assert refused.status_code == 400 and sent == len(body)
 
 
 async def test_other_fields_and_files_of_a_form_are_ignored(shared: Shared):
@@ -266,11 +328,11 @@ async def test_a_form_whose_end_is_missing_leaves_nothing(shared: Shared):
 async def test_an_upload_that_is_cut_in_the_middle_leaves_nothing_and_its_session_may_be_deleted(
     tmp_path: Path,
 ):
-    recordings = CallRecordings(RecordingSettings(folder=tmp_path, min_free_gb=0), "embedded")
-    async with application(tmp_path, Turns(), recordings=recordings, body_s=5) as (app, _):
+    recordings = CallRecordings(RecordingSettings(enabled=True, folder=tmp_path, min_free_gb=0), "embedded")
+    async with application(tmp_path, Turns(), recordings=recordings, body_s=5) as (app, store):
         async with served(app) as server, httpx.AsyncClient(base_url=server.url) as client:
             session = (await client.post("/api/sessions")).json()["id"]
-            path = await record_call(tmp_path, session)
+            path = await recorded(store, tmp_path, session)
             address = f"/api/sessions/{session}/upload-recording"
             part = form(content_of("video/webm", 3_000_000))
             headers = (
@@ -306,11 +368,11 @@ async def test_an_upload_that_stalls_and_one_whose_server_stops_leave_nothing(tm
         stalled.set()
         await asyncio.Event().wait()
 
-    recordings = CallRecordings(RecordingSettings(folder=tmp_path, min_free_gb=0), "embedded")
-    async with application(tmp_path, Turns(), recordings=recordings, body_s=0.5) as (app, _):
+    recordings = CallRecordings(RecordingSettings(enabled=True, folder=tmp_path, min_free_gb=0), "embedded")
+    async with application(tmp_path, Turns(), recordings=recordings, body_s=0.5) as (app, store):
         async with served(app) as server, httpx.AsyncClient(base_url=server.url) as client:
             session = (await client.post("/api/sessions")).json()["id"]
-            path = await record_call(tmp_path, session)
+            path = await recorded(store, tmp_path, session)
             headers = {"content-type": f"multipart/form-data; boundary={BOUNDARY}"}
             upload = client.build_request(
                 "POST", f"/api/sessions/{session}/upload-recording", content=pieces(), headers=headers
@@ -421,6 +483,28 @@ async def test_the_comment_on_a_whole_session_is_written_replaced_and_removed(sh
     assert [each["text"] for each in left] == ["Here."]
 
 
+async def test_a_comment_is_replaced_at_the_bound_of_comments_and_each_deletion_is_audited(tmp_path: Path):
+    acts = tmp_path / "audit.jsonl"
+    audit = AuditLog(acts)
+    async with application(tmp_path, Turns(), audit=audit) as (app, store), client_of(app) as client:
+        session = (await client.post("/api/sessions")).json()["id"]
+        address = f"/api/sessions/{session}/comment"
+        assert (await client.post(address, json={"comment": "Good."})).status_code == 200
+        comments = SessionComments(store)
+        (first,) = await comments.of_session(session)
+        for _ in range(MOST_COMMENTS - 1):
+            await comments.add(session, at_us=7, author="", name="", text="Here.")
+        assert (await client.post(address, json={"comment": "Better."})).status_code == 200
+        assert (await client.get(address)).json() == {"comment": "Better."}
+        (second,) = [each for each in await comments.of_session(session) if each.text == "Better."]
+        assert (await client.post(address, json={"comment": ""})).status_code == 200
+    await asyncio.to_thread(audit.close)
+    lines = [json.loads(line) for line in acts.read_text().splitlines()]
+    deleted = [each for each in lines if each["act"] == "session.comment_deleted"]
+    assert [each["comment"] for each in deleted] == [first.id, second.id]
+    assert all((each["session"], each["by"]) == (session[:8], "author") for each in deleted)
+
+
 async def test_a_comment_that_is_none_is_refused(shared: Shared):
     cases: tuple[tuple[Any, int], ...] = (
         ({"comment": "x" * 2_001}, 413),
@@ -438,14 +522,14 @@ async def test_with_keys_a_stranger_who_knows_the_id_reads_and_writes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("PARLEY_CALL_KEYS", f"{KEY},{OTHER}")
-    recordings = CallRecordings(RecordingSettings(folder=tmp_path, min_free_gb=0), "embedded")
+    recordings = CallRecordings(RecordingSettings(enabled=True, folder=tmp_path, min_free_gb=0), "embedded")
     async with (
         application(tmp_path, Turns(), recordings=recordings) as (app, store),
         client_of(app) as client,
     ):
         mine, other = ({"authorization": f"Bearer {key}"} for key in (KEY, OTHER))
         session = (await client.post("/api/sessions", headers=mine)).json()["id"]
-        path = await record_call(tmp_path, session)
+        path = await recorded(store, tmp_path, session)
         shared = Shared(client, f"/api/sessions/{session}", path, store)
         for below in ("/meta", "/recording", "/assets/merged_replay.wav", "/download", "/comment"):
             address = f"/api/sessions/{session}{below}"
@@ -484,7 +568,7 @@ async def test_the_page_of_a_session_offers_a_clients_recording(shared: Shared):
 
 async def test_the_newest_call_that_has_a_file_is_read(shared: Shared, tmp_path: Path):
     await shared.upload(content_of("video/webm"))
-    newest = await record_call(tmp_path, shared.id, seconds=0.5, call_id="f" * 32)
+    newest = await recorded(shared.store, tmp_path, shared.id, seconds=0.5, call_id="f" * 32)
     replay = await shared.get("/assets/merged_replay.wav")
     with wave.open(io.BytesIO(replay.content)) as sound:
         assert sound.getnframes() == 8_000

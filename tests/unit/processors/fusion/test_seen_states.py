@@ -177,3 +177,16 @@ def test_a_gesture_is_reported_at_once_while_an_expression_is_not_certain():
     camera.show(2, facial_affect="smiling")
     (begin,) = camera.show(facial_affect="smiling", gesture=POINTING)
     assert (begin.payload.gesture, begin.payload.facial_affect) == (POINTING, None)
+
+
+@pytest.mark.parametrize("gone", [{"faces": 0, "looking": None}, {"looking": "away"}])
+def test_an_expression_ends_with_the_face_that_had_it(gone: dict[str, object]):
+    camera = Camera()
+    (*_, smile) = camera.show(6, facial_affect="smiling")
+    assert smile.payload.facial_affect == "smiling"
+    gone_us = camera.now_us
+    end, after = camera.show(3, **gone)
+    assert (end.identity, end.payload.end_us, end.final) == (smile.identity, gone_us, True)
+    assert after.payload.facial_affect is None and after.payload.looking == gone["looking"]
+    # Frames without it that follow change nothing more.
+    assert camera.show(4, **gone) == []
