@@ -44,15 +44,16 @@ class LineActor(_Owner):
 
     Args:
         pool: name of the shared pool, with which the names of its actors begin.
+        line: name of the line, which is the kind of its workers.
         lease_s: as for ``LineHost``.
     """
 
-    def __init__(self, pool: str, lease_s: float) -> None:
+    def __init__(self, pool: str, line: str, lease_s: float) -> None:
         super().__init__()
         self._pool = pool
         is_restored = ray.get_runtime_context().was_current_actor_reconstructed
-        self._host = LineHost(lease_s, is_restored=is_restored, ask_workers=self._reports)
-        self._own(self._host.run(), f"{pool}.line")
+        self._host = LineHost(lease_s, kind=line, is_restored=is_restored, ask_workers=self._reports)
+        self._own(self._host.run(), _line(pool, line))
 
     async def exchange(self, text: str) -> str:
         return await self._host.exchange(text)
@@ -192,7 +193,7 @@ class RayCluster:
         return await self._answer(name, actor.retire.remote())
 
     async def _line(self, pool: str, line: str, lease_s: float) -> Any:
-        return await self._actor(_line(pool, line), LineActor, (pool, lease_s), num_cpus=0)
+        return await self._actor(_line(pool, line), LineActor, (pool, line, lease_s), num_cpus=0)
 
     async def _actor(self, name: str, content: type, arguments: tuple[Any, ...], **options: Any) -> Any:
         if name not in self._actors:

@@ -34,15 +34,26 @@ class LineHost:
 
     Args:
         lease_s: time of silence after which a gateway has ended.
+        kind: of the workers that the line grants.
         is_restored: the line was there before.
         ask_workers: returns the reports of the workers that can be reached; never raises, and has a deadline.
     """
 
     def __init__(
-        self, lease_s: float, *, is_restored: bool, ask_workers: Callable[[], Awaitable[Sequence[HostReport]]]
+        self,
+        lease_s: float,
+        *,
+        kind: str,
+        is_restored: bool,
+        ask_workers: Callable[[], Awaitable[Sequence[HostReport]]],
     ) -> None:
-        lease_ms = round(lease_s * 1_000)
-        self._line = RayLine(secrets.token_hex(8), lease_ms, is_restored=is_restored, now_ms=self._now_ms())
+        self._line = RayLine(
+            secrets.token_hex(8),
+            round(lease_s * 1_000),
+            kind=kind,
+            is_restored=is_restored,
+            now_ms=self._now_ms(),
+        )
         self._ask_workers = ask_workers
         # Time at which the workers were asked last.
         self._asked_ms = 0

@@ -138,6 +138,7 @@ class HostReport:
         incarnation: of the process that reports; None: none does.
         slots: of it.
         held: sessions with a lease.
+        kind: of its engine: omni, stt, tts or llm.
     """
 
     name: str
@@ -151,6 +152,7 @@ class HostReport:
     incarnation: str | None = None
     slots: int = 1
     held: tuple[HeldSession, ...] = ()
+    kind: str = "omni"
 
 
 @dataclass(frozen=True, slots=True)

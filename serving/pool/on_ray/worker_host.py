@@ -97,6 +97,7 @@ class WorkerHost:
             str(facts["incarnation"]) if "incarnation" in facts else None,
             int(engine.get("slots", 1)),
             tuple(held),
+            str(facts.get("kind") or self._spec.kind or "omni"),
         )
         return HOST_REPORT.dump_json(report).decode()
 
