@@ -154,6 +154,8 @@ class RayLine:
         self._numbers: set[tuple[int, int]] = set()
         self._last_news = 0
         self._heard_ms = now_ms
+        # The scheduler counts every settling, so each sign of life.
+        self._version = 0
 
     # Gateways.
 
@@ -163,7 +165,7 @@ class RayLine:
         is_joined = member is not None and sent.life == self.life
         if member is not None and sent.number <= member.number:
             # Overtaken: its gateway waits for the answer to a later one.
-            return LineAnswer(self.life, is_joined, clock_us, self._scheduler.version)
+            return LineAnswer(self.life, is_joined, clock_us, self._version)
         at = _Instant(now_ms, clock_us)
         self._scheduler.hold()
         self._expire(at)
@@ -178,13 +180,13 @@ class RayLine:
         self._settle(at)
         self._refuse_overflow(numbers, sent.most_waiting, at)
         if not is_joined:
-            return LineAnswer(self.life, False, clock_us, self._scheduler.version)
+            return LineAnswer(self.life, False, clock_us, self._version)
         member.news = [row for row in member.news if _number(row) > sent.after]
         return LineAnswer(
             self.life,
             True,
             clock_us,
-            self._scheduler.version,
+            self._version,
             numbers,
             tuple(row for row in member.news if isinstance(row, GrantedRow)),
             tuple(row for row in member.news if isinstance(row, RefusedRow)),
@@ -199,8 +201,8 @@ class RayLine:
 
     @property
     def version(self) -> int:
-        """Number that changes whenever a place may have changed."""
-        return self._scheduler.version
+        """Number that changes whenever other requests wait, or other leases are held."""
+        return self._version
 
     def seen_requests(self, member: str, now_ms: int) -> tuple[SeenRequest, ...]:
         """Return the line in order, as a gateway sees it."""
@@ -308,6 +310,7 @@ class RayLine:
         for ticket in list(member.tickets):
             self._drop(ticket, at)
         del self._members[member.id]
+        self._version += 1
         for worker in member.reached:
             self._reconsider(worker, at)
             self._stand(worker, at)
@@ -375,6 +378,7 @@ class RayLine:
             asked_ms = at.now_ms - row.age_ms
             waiting = _Waiting(member.id, row.want, number, asked_ms, row.is_resumed)
             self._waiting[ticket] = waiting
+            self._version += 1
             self._numbers.add(waiting.key)
             member.tickets.add(ticket)
             if member.usable:
@@ -413,6 +417,7 @@ class RayLine:
         if waiting is None:
             self._end_lease(ticket, at)
             return
+        self._version += 1
         self._numbers.discard(waiting.key)
         self._members[waiting.member].tickets.discard(ticket)
         if waiting.is_queued:
@@ -436,6 +441,7 @@ class RayLine:
 
     def _add_lease(self, leased: _Leased) -> None:
         self._leases[leased.want.ticket_id] = leased
+        self._version += 1
         runs = Runs(leased.want, leased.number, leased.asked_ms, leased.since_ms, leased.lease)
         leased.is_known = self._scheduler.restore_lease(runs)
 
@@ -443,6 +449,7 @@ class RayLine:
         leased = self._leases.pop(ticket, None)
         if leased is None:
             return
+        self._version += 1
         if leased.member:
             self._members[leased.member].tickets.discard(ticket)
         else:
@@ -589,12 +596,14 @@ class RayLine:
                 if leased is not None and leased.member:
                     self._members[leased.member].lost.add(ticket)
                 elif leased is not None:
+                    self._version += 1
                     del self._leases[ticket]
                     del self._unclaimed[leased.lease.worker, leased.lease.session_id]
                 self._apply(self._scheduler.cancel(ticket, at.now_ms), at)
 
     def _grant(self, waiting: _Waiting, lease: Lease, at: _Instant) -> None:
         ticket = waiting.want.ticket_id
+        self._version += 1
         self._numbers.discard(waiting.key)
         # Later than those of a line before this one.
         self._last_news = max(self._last_news + 1, at.clock_us)

@@ -1,5 +1,6 @@
 """Line of several gateways over one scheduler, in virtual time."""
 
+from functools import partial
 from itertools import count
 
 import pytest
@@ -333,7 +334,7 @@ def test_a_process_with_the_name_of_an_earlier_one_comes_back(site: Site) -> Non
     assert there.granted == [("a", "w")] and there.leases["a"].lease.incarnation == "w.0"
 
 
-@pytest.mark.parametrize("ends", ["unreached", "left", "host"])
+@pytest.mark.parametrize("ends", ["unreached", "left", "other process", "no process"])
 def test_a_process_that_was_taken_for_an_earlier_one_is_granted_when_no_other_is_reported(
     site: Site, ends: str
 ) -> None:
@@ -352,7 +353,7 @@ def test_a_process_that_was_taken_for_an_earlier_one_is_granted_when_no_other_is
         site.wait(SETTLE_MS, here)
         # The worker's own actor counts more than the reports of gateways.
         assert here.granted == []
-        site.report("w", "2")
+        site.report("w", "2" if ends == "other process" else None)
     site.wait(SETTLE_MS, here)
     assert [each.lease.incarnation for each in here.leases.values()] == ["2"]
 
@@ -385,6 +386,20 @@ def test_a_report_of_a_silent_worker_does_not_end_the_leases_of_its_process(site
     here.release("a")
     there.send()
     assert there.granted == [("b", "w")]
+
+
+def test_a_sign_of_life_does_not_change_the_places(site: Site) -> None:
+    here, there = Member(site, "here"), Member(site, "there")
+    here.reach("w")
+    there.reach("w")
+    seen = [site.line.version]
+    for change in (partial(here.ask, "a"), partial(there.ask, "b"), partial(here.release, "a")):
+        change()
+        seen.append(site.line.version)
+        site.wait(2_000, here, there)
+        assert site.line.version == seen[-1]
+    site.line.leave("there", site.now_ms, site.clock_us)
+    assert site.line.version > seen[-1] and len(set(seen)) == 4
 
 
 def test_a_line_counts_no_sessions_of_workers_of_other_kinds(site: Site) -> None:
