@@ -28,6 +28,8 @@ from parley.runtime.progress import Progress, printable
 
 # Workers that die one after the other without a source: the machine has no memory for them.
 MOST_LOST = 3
+# Workers that are lost with their machines one after the other while they load.
+MOST_UNLOADED = 10
 # Machines that a source may lose without a failure of its own: it may be what takes them down.
 MOST_MOVED = 3
 # A destination that another run has taken over is noticed in this time.
@@ -112,7 +114,8 @@ class BatchJob:
         self._moved = Counter[str]()
         self._result = JobResult()
         self._began_s = 0.0
-        self._lost = 0
+        # Workers lost without a source since one has loaded: by themselves, and with their machines.
+        self._lost = self._unloaded = 0
 
     def run(self, sources: Sequence[BatchSource], *, workers: int | None = None) -> JobResult:
         """Transcribe the sources; return when all are done or parked.
@@ -189,7 +192,7 @@ class BatchJob:
                 progress.note(f"{message['audio_ms'] // 1_000} s of {name}")
             case ReportKind.READY:
                 busy.is_ready = True
-                self._lost = 0
+                self._lost = self._unloaded = 0
                 self._began_s = self._began_s or time.monotonic()
                 self._give(busy)
             case ReportKind.DONE:
@@ -267,8 +270,9 @@ class BatchJob:
         elif source is not None:
             self._failed(busy, f"its worker was lost: {reason}", may_succeed=True, progress=progress)
         else:
-            self._lost += 1
-            if self._lost >= MOST_LOST:
+            self._unloaded += busy.worker.is_blameless
+            self._lost += not busy.worker.is_blameless
+            if self._lost >= MOST_LOST or self._unloaded >= MOST_UNLOADED:
                 raise EngineError(
                     f"workers do not start: {reason}; try --workers 1",
                     engine=self._settings.recogniser.name,

@@ -32,6 +32,7 @@ from parley.batch.settings import BatchSettings
 from parley.batch.worker import MOST_MESSAGE_BYTES, ReportKind
 from parley.batch.worker_process import END_S, BatchProcess
 from parley.core.errors import ConfigError
+from parley.runtime.ray_errors import is_failed_creation, last_line
 
 NAMESPACE = "parley-batch"
 # File of a run in the folder of the outputs, by which a node shows that it has the same folder.
@@ -132,7 +133,12 @@ class RayJobWorker:
                     ray.get(self._actor.send.remote(connection.recv_bytes(MOST_MESSAGE_BYTES)))
                 self._death = ray.get(self._actor.death.remote())
             except RayError as error:
-                self._death, self.is_blameless = f"its node was lost ({type(error).__name__})", True
+                self.is_blameless = not is_failed_creation(error)
+                self._death = (
+                    f"its node was lost ({type(error).__name__}: {last_line(error)})"
+                    if self.is_blameless
+                    else f"its actor is not created: {last_line(error)}"
+                )
 
     def _pass_answer(self, connection: Connection) -> bool:
         """Pass messages on, up to the one that ends an answer; return False when the process has ended."""

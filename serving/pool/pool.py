@@ -623,10 +623,13 @@ class Pool:
         if asked_s < kept.counts_s:
             return
         held = [{"session_id": health.current_session_id or ""}] if health.state in TAKEN else []
+        name, shared = kept.spec.name, self.settings.shared
+        # A line on Ray compares the processes that its gateways report, and each gateway counts its own.
+        is_compared = shared is not None and shared.ray is not None
         facts = {
             "state": "draining" if kept.drains else health.state,
             "kind": "omni",
-            "incarnation": f"{kept.spec.name}.{kept.lives}",
+            "incarnation": name if is_compared else f"{name}.{kept.lives}",
             "engine": {"slots": 1},
             "held": held,
             "gpu_id": health.gpu_id,

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from parley.evals.bench.shared_pool.processes import end_pool
 from parley.serving.pool.settings import RaySettings, SharedPoolSettings
 from parley.serving.pool.shared.lines import SharedLines
 from parley.serving.scheduler.eta import Eta
@@ -113,3 +114,5 @@ async def gateways(
         yield here, there
     finally:
         await asyncio.gather(here.lines.close(), there.lines.close())
+        if not isinstance(place, str):
+            await end_pool(settings.model_copy(update={"ray": place}))

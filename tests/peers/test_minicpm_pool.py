@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
@@ -295,6 +296,21 @@ async def test_a_killed_one_is_told_within_250_ms_and_comes_back() -> None:
             async with asyncio.timeout(60):
                 await waits
             one.over(well=True)
+
+
+async def test_gateways_of_a_line_on_ray_report_its_processes_by_one_name() -> None:
+    # The cluster is not reached: what a gateway reports does not depend on it.
+    shared = {"ray": {"address": "127.0.0.1:1", "python": sys.executable}}
+    with minicpm_worker() as server:
+        async with Pool(chosen(far("far0", server.base), shared=shared, dead_ms=500)) as pool:
+            seen = []
+            for _ in range(2):
+                await until(lambda: pool.workers()["far0"].get("state") == "idle")
+                seen.append(pool.workers()["far0"]["incarnation"])
+                server.answers = False
+                await until(lambda: pool.workers()["far0"] == {})
+                server.answers = True
+    assert seen == ["far0", "far0"]
 
 
 async def test_one_that_breaks_off_in_the_middle_has_failed() -> None:

@@ -23,7 +23,7 @@ from typing import Any
 import asyncpg
 
 from parley.evals.bench import scheduler as in_process
-from parley.evals.bench.shared_pool.processes import gateway
+from parley.evals.bench.shared_pool.processes import GatewayProcess, end_pool, gateway
 from parley.evals.harness.command import machine, positive, positive_number
 from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, markdown, ranked, run_command
@@ -106,36 +106,47 @@ async def kept_order(place: str | RaySettings, *, callers: int, every_ms: float)
     if url:
         await _prepare(url)
     settings = SharedPoolSettings(name=f"bench-{secrets.token_hex(4)}", ray=ray)
-    async with gateway(url, settings) as here, gateway(url, settings) as there:
-        both = (here, there)
-        for each in both:
-            each.command(do="reach", worker="w", slots=1)
-        here.command(do="ask", tickets=[FIRST], at_s=[time.monotonic()])
-        await here.said("granted", 1, START_S)
-        # The other one has joined when it sees no caller, and its own arrive at once.
-        there.command(do="ask", tickets=["0"], at_s=[time.monotonic()])
-        await here.until_waiting(1, START_S)
-        began_s = time.monotonic() + 0.2
-        for number, each in enumerate(both):
-            mine = [caller for caller in range(1, callers) if caller % 2 == number]
-            at_s = [began_s + caller * every_ms / 1_000 for caller in mine]
-            each.command(do="ask", tickets=[str(caller) for caller in mine], at_s=at_s)
-        for each in both:
-            await each.until_waiting(callers, START_S + callers * every_ms / 1_000)
-            each.command(do="pass_on")
-        here.command(do="release", ticket=FIRST)
-        granted: list[tuple[float, str, int]] = []
-        for number, each in enumerate(both):
-            count = sum(fact["is"] == "asked" for fact in each.facts)
-            facts = await each.said("granted", count, START_S + callers * GRANT_S)
-            granted += [(fact["at_s"], fact["ticket"], number) for fact in facts if fact["ticket"] != FIRST]
-        asked = {
-            fact["ticket"]: fact["at_s"]
-            for each in both
-            for fact in each.facts
-            if fact["is"] == "asked" and fact["ticket"] != FIRST
-        }
+    try:
+        async with gateway(url, settings) as here, gateway(url, settings) as there:
+            granted, asked = await _served((here, there), callers=callers, every_ms=every_ms)
+    finally:
+        await end_pool(settings)
     return _order(sorted(granted), asked)
+
+
+async def _served(
+    both: tuple[GatewayProcess, GatewayProcess], *, callers: int, every_ms: float
+) -> tuple[list[tuple[float, str, int]], dict[str, float]]:
+    """Return the grants with their times and gateways, and the times of the requests."""
+    here, there = both
+    for each in both:
+        each.command(do="reach", worker="w", slots=1)
+    here.command(do="ask", tickets=[FIRST], at_s=[time.monotonic()])
+    await here.said("granted", 1, START_S)
+    # The other one has joined when it sees no caller, and its own arrive at once.
+    there.command(do="ask", tickets=["0"], at_s=[time.monotonic()])
+    await here.until_waiting(1, START_S)
+    began_s = time.monotonic() + 0.2
+    for number, each in enumerate(both):
+        mine = [caller for caller in range(1, callers) if caller % 2 == number]
+        at_s = [began_s + caller * every_ms / 1_000 for caller in mine]
+        each.command(do="ask", tickets=[str(caller) for caller in mine], at_s=at_s)
+    for each in both:
+        await each.until_waiting(callers, START_S + callers * every_ms / 1_000)
+        each.command(do="pass_on")
+    here.command(do="release", ticket=FIRST)
+    granted: list[tuple[float, str, int]] = []
+    for number, each in enumerate(both):
+        count = sum(fact["is"] == "asked" for fact in each.facts)
+        facts = await each.said("granted", count, START_S + callers * GRANT_S)
+        granted += [(fact["at_s"], fact["ticket"], number) for fact in facts if fact["ticket"] != FIRST]
+    asked = {
+        fact["ticket"]: fact["at_s"]
+        for each in both
+        for fact in each.facts
+        if fact["is"] == "asked" and fact["ticket"] != FIRST
+    }
+    return granted, asked
 
 
 def _order(granted: Sequence[tuple[float, str, int]], asked: Mapping[str, float]) -> dict[str, Any]:

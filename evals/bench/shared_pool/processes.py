@@ -1,4 +1,4 @@
-"""Gateways of a shared pool in processes of their own, commanded from this one."""
+"""Gateways of a shared pool in processes of their own, commanded from this one; and the end of a pool."""
 
 import asyncio
 import json
@@ -7,9 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+from parley.core.installation import written_dir
+from parley.serving.pool.on_ray.link import ray_environment
 from parley.serving.pool.settings import SharedPoolSettings
 
 START_S = 60
+END_POOL_S = 120
 CLOSE_S = 10
 
 
@@ -88,3 +91,30 @@ async def gateway(url: str, settings: SharedPoolSettings) -> AsyncIterator[Gatew
             await process.wait()
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
+
+
+async def end_pool(settings: SharedPoolSettings) -> None:
+    """End the actors of a pool on a Ray cluster, which outlive its gateways; those of a database have none.
+
+    Raises:
+        TimeoutError: the cluster does not answer.
+    """
+    ray = settings.ray
+    if ray is None:
+        return
+    ending = await asyncio.create_subprocess_exec(
+        ray.python or sys.executable,
+        *("-P", "-m", "parley.serving.pool.on_ray.end", "--name", settings.name),
+        *("--address", ray.address, "--namespace", ray.namespace),
+        cwd=written_dir(),
+        env=ray_environment(),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(END_POOL_S):
+            await ending.wait()
+    finally:
+        if ending.returncode is None:
+            ending.kill()
+            await ending.wait()

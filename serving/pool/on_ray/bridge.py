@@ -12,6 +12,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, BinaryIO
 
+from loguru import logger
+
 from parley.core.errors import PeerError
 from parley.runtime.parent_death import die_with_the_parent
 from parley.serving.pool.on_ray.link import MOST_CALLS, MOST_LINE_BYTES
@@ -51,11 +53,10 @@ async def _serve(cluster: "RayCluster", output: BinaryIO) -> None:
 
     async def answer(call: RayCall) -> None:
         try:
-            _send(output, RayReply(call.number, await getattr(cluster, call.method)(**call.facts)))
-        except PeerError as error:
-            _send(output, RayReply(call.number, error=str(error)))
+            reply = await answer_call(cluster, call)
         finally:
             places.release()
+        _send(output, reply)
 
     async with asyncio.TaskGroup() as tasks:
         answers: set[asyncio.Task[None]] = set()
@@ -67,6 +68,21 @@ async def _serve(cluster: "RayCluster", output: BinaryIO) -> None:
             task.add_done_callback(answers.discard)
         for task in answers:
             task.cancel()
+
+
+async def answer_call(methods: object, call: RayCall) -> RayReply:
+    """Return the reply to a call of a method, made no later than the gateway waits for it."""
+    try:
+        async with asyncio.timeout(call.within_s):
+            return RayReply(call.number, await getattr(methods, call.method)(**call.facts))
+    except PeerError as error:
+        reason = str(error)
+    except TimeoutError:
+        reason = f"{call.method}: no answer within {call.within_s:g} s"
+    except Exception as error:  # the outermost level of a call: the others of the gateway go on
+        logger.opt(exception=error).error(f"{call.method} failed")
+        reason = f"{call.method} failed: {type(error).__name__}"
+    return RayReply(call.number, error=reason)
 
 
 def _send(output: BinaryIO, reply: RayReply) -> None:

@@ -17,6 +17,8 @@ from ray.exceptions import ActorUnavailableError, RayError, RayTaskError
 from ray.util import get_node_ip_address, list_named_actors
 
 from parley.core.errors import PeerError
+from parley.runtime.ray_errors import is_failed_creation, last_line
+from parley.serving.pool.on_ray.creation import CreationPauses
 from parley.serving.pool.on_ray.line_host import LineHost
 from parley.serving.pool.on_ray.messages import HOST_REPORT, HostReport
 from parley.serving.pool.on_ray.worker_host import WorkerHost
@@ -30,7 +32,7 @@ START_S = 3.0
 
 
 class _Owner:
-    """Actor that owns one task, from its first call on. ``asyncio`` allows none in a constructor."""
+    """Actor that owns one task, from its constructor on: Ray runs that of an ``async`` actor in its loop."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -44,15 +46,16 @@ class LineActor(_Owner):
 
     Args:
         pool: name of the shared pool, with which the names of its actors begin.
+        line: name of the line, which is the kind of its workers.
         lease_s: as for ``LineHost``.
     """
 
-    def __init__(self, pool: str, lease_s: float) -> None:
+    def __init__(self, pool: str, line: str, lease_s: float) -> None:
         super().__init__()
         self._pool = pool
         is_restored = ray.get_runtime_context().was_current_actor_reconstructed
-        self._host = LineHost(lease_s, is_restored=is_restored, ask_workers=self._reports)
-        self._own(self._host.run(), f"{pool}.line")
+        self._host = LineHost(lease_s, kind=line, is_restored=is_restored, ask_workers=self._reports)
+        self._own(self._host.run(), _line(pool, line))
 
     async def exchange(self, text: str) -> str:
         return await self._host.exchange(text)
@@ -68,24 +71,26 @@ class LineActor(_Owner):
 
     async def _reports(self) -> Sequence[HostReport]:
         """Return the reports of the workers that answer in time."""
-        try:
-            names = await asyncio.to_thread(list_named_actors)
-        except (RayError, RuntimeError) as error:
-            logger.warning(f"the workers of {self._pool} are not asked: {error}")
-            return ()
-        found = await asyncio.gather(
-            *(self._report(name) for name in names if name.startswith(_worker(self._pool, "")))
-        )
-        return [each for each in found if each is not None]
-
-    async def _report(self, name: str) -> HostReport | None:
+        reports: list[HostReport] = []
         try:
             async with asyncio.timeout(REPORTS_S):
-                actor = await asyncio.to_thread(ray.get_actor, name)
-                return HOST_REPORT.validate_json(await actor.report.remote())
-        except (RayError, ValueError, TimeoutError):
+                names = await asyncio.to_thread(list_named_actors)
+                workers = (name for name in names if name.startswith(_worker(self._pool, "")))
+                await asyncio.gather(*(self._report(name, reports) for name in workers))
+        except TimeoutError:
+            # Those that have not answered are asked again.
+            pass
+        except (RayError, RuntimeError) as error:
+            logger.warning(f"the workers of {self._pool} are not asked: {error}")
+        return reports
+
+    async def _report(self, name: str, reports: list[HostReport]) -> None:
+        try:
+            actor = await asyncio.to_thread(ray.get_actor, name)
+            reports.append(HOST_REPORT.validate_json(await actor.report.remote()))
+        except (RayError, ValueError):
             # It is being restarted, or waits for a node: it will hold no session that was not reported.
-            return None
+            return
 
 
 class WorkerActor(_Owner):
@@ -117,6 +122,7 @@ class RayCluster:
 
     def __init__(self) -> None:
         self._actors: dict[str, Any] = {}
+        self._pauses = CreationPauses()
         # Calls to workers that have not been answered.
         self._attending: dict[str, asyncio.Future[str]] = {}
 
@@ -174,13 +180,17 @@ class RayCluster:
             resources=placement.resources,
         )
         # An actor that waits for a node answers when it has one, and this call is not repeated meanwhile.
-        if name not in self._attending:
+        answer = self._attending.get(name)
+        if answer is None:
             answer = asyncio.ensure_future(self._answer(name, actor.attend.remote(version, life, wait_s)))
             self._attending[name] = answer
-        done, _ = await asyncio.wait({self._attending[name]}, timeout=wait_s + START_S)
+        done, _ = await asyncio.wait({answer}, timeout=wait_s + START_S)
         if not done:
             raise PeerError(f"{name}: no node has its resources, or it does not answer")
-        return await self._attending.pop(name)
+        # Another call may have waited for the same answer.
+        if self._attending.get(name) is answer:
+            del self._attending[name]
+        return answer.result()
 
     async def retire_worker(self, pool: str, worker: str) -> str:
         """Let a worker start no further process."""
@@ -192,10 +202,13 @@ class RayCluster:
         return await self._answer(name, actor.retire.remote())
 
     async def _line(self, pool: str, line: str, lease_s: float) -> Any:
-        return await self._actor(_line(pool, line), LineActor, (pool, lease_s), num_cpus=0)
+        return await self._actor(_line(pool, line), LineActor, (pool, line, lease_s), num_cpus=0)
 
     async def _actor(self, name: str, content: type, arguments: tuple[Any, ...], **options: Any) -> Any:
         if name not in self._actors:
+            now_s = asyncio.get_running_loop().time()
+            if reason := self._pauses.reason(name, now_s):
+                raise PeerError(reason)
             made = ray.remote(content).options(
                 name=name,
                 lifetime="detached",
@@ -215,7 +228,9 @@ class RayCluster:
 
     async def _answer(self, name: str, reference: Any) -> str:
         try:
-            return str(await reference)
+            answer = str(await reference)
+            self._pauses.succeeded(name)
+            return answer
         except ActorUnavailableError as error:
             raise PeerError(f"{name}: it is being restarted") from error
         except RayTaskError as error:
@@ -225,14 +240,26 @@ class RayCluster:
         except RayError as error:
             # It is gone for good, and the next call makes another.
             self._actors.pop(name, None)
-            raise PeerError(f"{name}: {type(error).__name__}") from error
+            reason = f"{name}: {type(error).__name__}: {last_line(error)}"
+            if is_failed_creation(error):
+                self._pauses.failed(name, reason, asyncio.get_running_loop().time())
+            raise PeerError(reason) from error
 
 
-def end_actors(pool: str) -> list[str]:
-    """End the actors of a pool, and with them its workers; return their names. Blocks."""
+def end_actors(pool: str, worker: str | None = None) -> list[str]:
+    """End the actors of a pool, and with them its workers; return their names. Blocks.
+
+    Args:
+        pool: name of the shared pool.
+        worker: name of the only worker to end; None: the line and all workers.
+    """
     ended = []
     for name in list_named_actors():
-        if name.startswith((_worker(pool, ""), _line(pool, ""))):
+        if (
+            name == _worker(pool, worker)
+            if worker is not None
+            else name.startswith((_worker(pool, ""), _line(pool, "")))
+        ):
             # Another program may end them too.
             with contextlib.suppress(ValueError):
                 ray.kill(ray.get_actor(name))

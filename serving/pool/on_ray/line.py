@@ -16,7 +16,7 @@ its slot for as long as the worker reports it. A gateway that is silent for ``le
 """
 
 from collections import deque
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -127,13 +127,15 @@ class RayLine:
 
     Args:
         life: id of this object; a restarted line has another.
+        kind: of the workers that it grants.
         lease_ms: time of silence after which a gateway has ended.
         is_restored: the line was there before, and gateways have leases of which it does not know.
         now_ms: present time.
     """
 
-    def __init__(self, life: str, lease_ms: int, *, is_restored: bool, now_ms: int) -> None:
+    def __init__(self, life: str, lease_ms: int, *, kind: str, is_restored: bool, now_ms: int) -> None:
         self.life = life
+        self._kind = kind
         self._lease_ms = lease_ms
         self._opens_ms: int | None = now_ms + lease_ms if is_restored else None
         self._members: dict[str, _Member] = {}
@@ -144,17 +146,26 @@ class RayLine:
         self._scheduler = Scheduler(_UNBOUNDED, reached=self._reached)
         self._incarnations: dict[str, str] = {}
         self._past: dict[str, deque[str]] = {}
+        # Processes that the actors of the workers reported last.
+        self._hosted: dict[str, str | None] = {}
         # Workers that have just come, and since when.
         self._coming: dict[str, int] = {}
         self._newest = dict.fromkeys(Rank, 0)
         self._numbers: set[tuple[int, int]] = set()
         self._last_news = 0
         self._heard_ms = now_ms
+        # The scheduler counts every settling, so each sign of life.
+        self._version = 0
 
     # Gateways.
 
     def exchange(self, sent: Exchange, now_ms: int, clock_us: int) -> LineAnswer:
         """Take the changes of a gateway, grant what can be granted, and return its news."""
+        member = self._members.get(sent.member)
+        is_joined = member is not None and sent.life == self.life
+        if member is not None and sent.number <= member.number:
+            # Overtaken: its gateway waits for the answer to a later one.
+            return LineAnswer(self.life, is_joined, clock_us, self._version)
         at = _Instant(now_ms, clock_us)
         self._scheduler.hold()
         self._expire(at)
@@ -163,19 +174,19 @@ class RayLine:
         numbers: dict[str, int] = {}
         if member is None or not is_joined:
             member = self._join(sent, at)
-        elif sent.number > member.number:
+        else:
             numbers = self._put(member, sent, at)
-        member.heard_ms, member.number = now_ms, max(member.number, sent.number)
+        member.heard_ms, member.number = now_ms, sent.number
         self._settle(at)
         self._refuse_overflow(numbers, sent.most_waiting, at)
         if not is_joined:
-            return LineAnswer(self.life, False, clock_us, self._scheduler.version)
+            return LineAnswer(self.life, False, clock_us, self._version)
         member.news = [row for row in member.news if _number(row) > sent.after]
         return LineAnswer(
             self.life,
             True,
             clock_us,
-            self._scheduler.version,
+            self._version,
             numbers,
             tuple(row for row in member.news if isinstance(row, GrantedRow)),
             tuple(row for row in member.news if isinstance(row, RefusedRow)),
@@ -190,8 +201,8 @@ class RayLine:
 
     @property
     def version(self) -> int:
-        """Number that changes whenever a place may have changed."""
-        return self._scheduler.version
+        """Number that changes whenever other requests wait, or other leases are held."""
+        return self._version
 
     def seen_requests(self, member: str, now_ms: int) -> tuple[SeenRequest, ...]:
         """Return the line in order, as a gateway sees it."""
@@ -231,6 +242,8 @@ class RayLine:
 
     def on_host_report(self, report: HostReport, now_ms: int, clock_us: int) -> None:
         """Record the sessions that a worker holds, of which the line may not know."""
+        if report.kind != self._kind:
+            return
         at = _Instant(now_ms, clock_us)
         self._scheduler.hold()
         self._take_host_report(report, at)
@@ -243,12 +256,14 @@ class RayLine:
             is_same = self._leases[ticket].lease.incarnation == incarnation
             if name == worker and not (is_same and session in held):
                 self._end_lease(ticket, at)
-        if incarnation is None or incarnation in self._past.get(worker, ()):
-            return
-        if incarnation != self._incarnations.get(worker):
+        self._hosted[worker] = incarnation
+        if incarnation is not None and incarnation != self._incarnations.get(worker):
             # The gateways know what it offers in addition to its slots.
             self._is_present(WorkerCapacity(worker, incarnation, report.slots), at)
-        known = {each.lease.session_id for each in self._leases.values() if each.lease.worker == worker}
+        self._reconsider(worker, at)
+        if incarnation is None or incarnation != self._incarnations.get(worker):
+            return
+        known = {each.session_id for each in self._leases_on(worker)}
         for session, epoch in held.items():
             if session not in known:
                 self._hold(Lease(session, worker, incarnation, epoch), at)
@@ -295,7 +310,9 @@ class RayLine:
         for ticket in list(member.tickets):
             self._drop(ticket, at)
         del self._members[member.id]
+        self._version += 1
         for worker in member.reached:
+            self._reconsider(worker, at)
             self._stand(worker, at)
 
     def _expire(self, at: _Instant) -> None:
@@ -361,6 +378,7 @@ class RayLine:
             asked_ms = at.now_ms - row.age_ms
             waiting = _Waiting(member.id, row.want, number, asked_ms, row.is_resumed)
             self._waiting[ticket] = waiting
+            self._version += 1
             self._numbers.add(waiting.key)
             member.tickets.add(ticket)
             if member.usable:
@@ -399,6 +417,7 @@ class RayLine:
         if waiting is None:
             self._end_lease(ticket, at)
             return
+        self._version += 1
         self._numbers.discard(waiting.key)
         self._members[waiting.member].tickets.discard(ticket)
         if waiting.is_queued:
@@ -422,6 +441,7 @@ class RayLine:
 
     def _add_lease(self, leased: _Leased) -> None:
         self._leases[leased.want.ticket_id] = leased
+        self._version += 1
         runs = Runs(leased.want, leased.number, leased.asked_ms, leased.since_ms, leased.lease)
         leased.is_known = self._scheduler.restore_lease(runs)
 
@@ -429,6 +449,7 @@ class RayLine:
         leased = self._leases.pop(ticket, None)
         if leased is None:
             return
+        self._version += 1
         if leased.member:
             self._members[leased.member].tickets.discard(ticket)
         else:
@@ -453,17 +474,20 @@ class RayLine:
                 self._is_present(offer, at)
         self._use(member, at)
         for worker in changed:
+            self._reconsider(worker, at)
             self._stand(worker, at)
 
     def _is_present(self, offer: WorkerCapacity, at: _Instant) -> None:
-        """Make the process of an offer the present one of its worker, unless it is an earlier one."""
+        """Make the process of an offer the present one of its worker, unless a later one is reported."""
         worker, incarnation = offer.worker, offer.incarnation
         past = self._past.setdefault(worker, deque(maxlen=PAST_LIVES))
-        if incarnation in past:
-            return
         before = self._incarnations.get(worker)
-        if before not in (None, incarnation):
-            past.append(str(before))
+        if incarnation in past:
+            if self._is_reported(worker):
+                return
+            past.remove(incarnation)
+        if before is not None and before != incarnation:
+            past.append(before)
         self._incarnations[worker] = incarnation
         # Not available before the leases of it are known.
         self._apply(self._scheduler.worker_up(offer, at.now_ms, standing=self._standing(worker, at)), at)
@@ -471,10 +495,43 @@ class RayLine:
             for leased in self._leases.values():
                 if not leased.is_known and leased.lease.worker == worker:
                     self._add_lease(leased)
+                    if leased.is_known and leased.member:
+                        self._members[leased.member].lost.discard(leased.want.ticket_id)
             for member in self._members.values():
                 self._use(member, at)
             if self._is_usable(worker):
                 self._coming[worker] = at.now_ms
+
+    def _is_reported(self, worker: str) -> bool:
+        """Return whether a gateway or the worker's actor reports the present process, or a lease of it."""
+        present = self._incarnations[worker]
+        return (
+            self._hosted.get(worker) == present
+            or any(self._leases_on(worker))
+            or any(
+                offer is not None and offer.incarnation == present
+                for offer in (member.reached.get(worker) for member in self._members.values())
+            )
+        )
+
+    def _leases_on(self, worker: str) -> Iterator[Lease]:
+        """Return the leases of the present process of a worker."""
+        present = self._incarnations[worker]
+        return (
+            each.lease
+            for each in self._leases.values()
+            if (each.lease.worker, each.lease.incarnation) == (worker, present)
+        )
+
+    def _reconsider(self, worker: str, at: _Instant) -> None:
+        """Make a process that was taken for an earlier one the present one where no other is reported."""
+        for member in self._members.values():
+            offer = member.reached.get(worker)
+            if offer is None or offer.incarnation == self._incarnations[worker]:
+                continue
+            if not self._is_reported(worker):
+                self._is_present(offer, at)
+                return
 
     def _standing(self, worker: str, at: _Instant) -> WorkerState:
         known = self._scheduler.worker(worker)
@@ -531,18 +588,22 @@ class RayLine:
                 self._refuse(ticket, effect.reason, at)
             else:
                 # The process of its worker has ended: the gateway that has the conversation notices that
-                # itself, and requests again. It must not be granted before.
-                leased = self._leases.pop(ticket, None)
+                # itself, and requests again. It must not be granted before, and counts where the process
+                # proves to be the present one.
+                leased = self._leases.get(ticket)
+                if leased is not None:
+                    leased.is_known = False
                 if leased is not None and leased.member:
-                    member = self._members[leased.member]
-                    member.tickets.discard(ticket)
-                    member.lost.add(ticket)
+                    self._members[leased.member].lost.add(ticket)
                 elif leased is not None:
+                    self._version += 1
+                    del self._leases[ticket]
                     del self._unclaimed[leased.lease.worker, leased.lease.session_id]
                 self._apply(self._scheduler.cancel(ticket, at.now_ms), at)
 
     def _grant(self, waiting: _Waiting, lease: Lease, at: _Instant) -> None:
         ticket = waiting.want.ticket_id
+        self._version += 1
         self._numbers.discard(waiting.key)
         # Later than those of a line before this one.
         self._last_news = max(self._last_news + 1, at.clock_us)

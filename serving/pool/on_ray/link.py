@@ -34,6 +34,10 @@ class RayLink:
     Args:
         settings: of the cluster.
 
+    Attributes:
+        settings: as given.
+        was_connected: the cluster was reached at least once.
+
     Raises:
         ConfigError: Ray, or the interpreter that should have it, is not installed.
     """
@@ -44,6 +48,7 @@ class RayLink:
         if settings.python is not None and shutil.which(settings.python) is None:
             raise ConfigError(f"workers.shared.ray.python: no program {settings.python}")
         self.settings = settings
+        self.was_connected = False
         self._supervisor = Supervisor(
             self._live, name="ray", pauses=PAUSES, start_timeout_s=settings.connect_s
         )
@@ -84,9 +89,11 @@ class RayLink:
         number = self._last
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
+        within_s = self.settings.answer_s if within_s is None else within_s
         try:
-            async with asyncio.timeout(self.settings.answer_s if within_s is None else within_s):
-                process.stdin.write(CALL.dump_json(RayCall(number, method, dict(facts))) + b"\n")
+            async with asyncio.timeout(within_s):
+                call = RayCall(number, method, dict(facts), within_s)
+                process.stdin.write(CALL.dump_json(call) + b"\n")
                 await process.stdin.drain()
                 return await answer
         except ConnectionError as error:
@@ -101,8 +108,7 @@ class RayLink:
             chosen.python or sys.executable,
             *("-P", "-m", "parley.serving.pool.on_ray.bridge", chosen.address, chosen.namespace),
             cwd=written_dir(),
-            env=child_environment()
-            | {name: value for name, value in os.environ.items() if name.startswith(PREFIX)},
+            env=ray_environment(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             limit=MOST_LINE_BYTES,
@@ -125,6 +131,7 @@ class RayLink:
             if reply.error:
                 raise EngineError(reply.error, engine="ray")
             self._supervisor.mark_ready()
+            self.was_connected = True
             return
         answer = self._waiting.get(reply.number)
         if answer is None or answer.done():
@@ -133,6 +140,13 @@ class RayLink:
             answer.set_exception(PeerError(reply.error))
         else:
             answer.set_result(reply.result)
+
+
+def ray_environment() -> dict[str, str]:
+    """Return the environment variables of a program on the cluster."""
+    return child_environment() | {
+        name: value for name, value in os.environ.items() if name.startswith(PREFIX)
+    }
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

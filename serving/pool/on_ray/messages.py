@@ -56,7 +56,7 @@ class LineAnswer:
         life: of the line; another one after it was restarted.
         is_joined: the changes were used. False: the gateway has just joined, and has to send all it has.
         clock_us: time of the line's clock.
-        version: of the places in the line.
+        version: of the requests and leases in the line.
         numbers: places of the requests of the exchange.
         granted: news after ``Exchange.after``.
         refused: the same.
@@ -138,6 +138,8 @@ class HostReport:
         incarnation: of the process that reports; None: none does.
         slots: of it.
         held: sessions with a lease.
+        kind: of its engine: omni, stt, tts or llm.
+        is_retired: it was drained, and starts no further process.
     """
 
     name: str
@@ -151,15 +153,25 @@ class HostReport:
     incarnation: str | None = None
     slots: int = 1
     held: tuple[HeldSession, ...] = ()
+    kind: str = "omni"
+    is_retired: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class RayCall:
-    """Request of a gateway to its Ray process; ``facts`` are the arguments of ``method``."""
+    """Request of a gateway to its Ray process.
+
+    Attributes:
+        number: of the call.
+        method: of ``RayCluster``.
+        facts: its arguments.
+        within_s: time after which the gateway does not wait for the answer any more.
+    """
 
     number: int
     method: str
     facts: dict[str, Any]
+    within_s: float
 
 
 @dataclass(frozen=True, slots=True)

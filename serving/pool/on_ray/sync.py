@@ -83,6 +83,10 @@ class RayLineSync(LineTask):
         # The calls of a step notice it.
         return
 
+    def _is_starting(self) -> bool:
+        # The link reports why there is no connection.
+        return not self._link.was_connected
+
     async def close(self) -> None:
         """End the tasks, and leave the line."""
         attending, self._attending = self._attending, None

@@ -91,16 +91,17 @@ class RayWorker:
 
     async def run(self) -> None:
         """Follow the worker until cancelled."""
-        is_logged = False
+        reported = ""
         try:
             while True:
                 try:
                     await self._follow()
-                    is_logged = False
+                    reported = ""
                 except (PeerError, TimeoutError) as error:
-                    if not is_logged:
-                        is_logged = True
-                        reason = str(error) or "no node has its resources, or the cluster does not answer"
+                    reason = str(error) or "no node has its resources, or the cluster does not answer"
+                    # The link reports itself why there is no first connection.
+                    if reason != reported and self._link.was_connected:
+                        reported = reason
                         logger.warning(f"the worker {self._spec.name}: {reason}")
                     await asyncio.sleep(RETRY_S)
         finally:
@@ -118,6 +119,11 @@ class RayWorker:
         report = self._report = HOST_REPORT.validate_json(text)
         if before is None or before.life != report.life:
             self._check(report)
+        if report.is_retired and not (before is not None and before.is_retired):
+            logger.warning(
+                f"the worker {self._spec.name} was drained and is not started again; it is freed with python "
+                f"-m parley.serving.pool.on_ray.end --worker {self._spec.name}"
+            )
         if before is None or (before.life, before.starts, before.url) != (
             report.life,
             report.starts,

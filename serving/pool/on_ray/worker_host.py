@@ -40,6 +40,7 @@ class WorkerHost:
         self._life = secrets.token_hex(8)
         self._version = 1
         self._url: str | None = None
+        self._is_retired = False
         self._facts: Mapping[str, Any] = {}
         self._changed = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
@@ -97,12 +98,16 @@ class WorkerHost:
             str(facts["incarnation"]) if "incarnation" in facts else None,
             int(engine.get("slots", 1)),
             tuple(held),
+            str(facts.get("kind") or self._spec.kind or "omni"),
+            self._is_retired,
         )
         return HOST_REPORT.dump_json(report).decode()
 
     def retire(self) -> None:
         """Start no further process; the present one continues until it is drained."""
         self._process.retire()
+        self._is_retired = True
+        self._mark_changed()
 
     def _on_url(self, url: str | None) -> None:
         watching, self._watching = self._watching, None

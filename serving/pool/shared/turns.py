@@ -111,6 +111,10 @@ class LineTask(ABC):
     def _check_connection(self) -> None:
         """Raise one of ``errors`` when the connection has ended."""
 
+    def _is_starting(self) -> bool:
+        """Return whether the holder cannot answer yet, which is reported elsewhere."""
+        return False
+
     # The task.
 
     def _changed(self) -> None:
@@ -120,16 +124,17 @@ class LineTask(ABC):
             loop.call_soon_threadsafe(self._wake.set)
 
     async def _run(self) -> None:
-        is_logged = False
+        reported = ""
         while True:
             try:
                 await self._connect()
                 await self._turn()
-                is_logged = False
+                reported = ""
             except self.errors as error:
-                if not is_logged:
-                    is_logged = True
-                    logger.warning(f"{self._line}: {self.holder} does not answer: {type(error).__name__}")
+                reason = f"{type(error).__name__}: {error}".removesuffix(": ")
+                if reason != reported and not self._is_starting():
+                    reported = reason
+                    logger.warning(f"{self._line}: {self.holder} does not answer: {reason}")
                 self._lose_connection()
                 self._deliver(self._scheduler.due(self._now_ms()))
                 await asyncio.sleep(RETRY_S)

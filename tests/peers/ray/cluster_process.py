@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 import ray
+from ray._private.state import actors
 from ray.cluster_utils import Cluster
 
 from parley.serving.pool.on_ray.cluster import RayCluster, end_actors
@@ -60,10 +61,11 @@ class TwoNodes:
         return 1
 
     def end(self, pool: str) -> int:
-        actors = [each for each in psutil.Process().children(recursive=True) if "Actor" in _line(each)]
-        ended = len(end_actors(pool))
-        psutil.wait_procs(actors, END_S)
-        return ended
+        pids = {each["Name"]: each["Pid"] for each in actors(actor_state_name="ALIVE").values()}
+        running = {each.pid: each for each in psutil.Process().children(recursive=True)}
+        ended = end_actors(pool)
+        psutil.wait_procs([running[pids[name]] for name in ended if pids.get(name) in running], END_S)
+        return len(ended)
 
     def close(self) -> None:
         ray.shutdown()

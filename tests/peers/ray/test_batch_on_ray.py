@@ -4,6 +4,10 @@ import json
 import select
 import sqlite3
 import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,16 +34,24 @@ def weights() -> None:
     moonshine_tiny()
 
 
-def job(cluster: LocalCluster, source: Path, out: Path, *more: str) -> subprocess.Popen[str]:
-    """Start a job on the cluster."""
+@contextmanager
+def job(cluster: LocalCluster, source: Path, out: Path, *more: str) -> Iterator[subprocess.Popen[str]]:
+    """Run a job on the cluster. It is killed after ``PATIENCE_S``, so that every wait for it ends."""
     command = [cluster.python, "-m", "batch.transcribe", str(source), "--out", str(out)]
-    return subprocess.Popen(
+    with subprocess.Popen(
         [*command, "--ray", cluster.address, *more],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-    )
+    ) as running:
+        deadline = threading.Timer(PATIENCE_S, running.kill)
+        deadline.start()
+        try:
+            yield running
+        finally:
+            deadline.cancel()
+            running.kill()
 
 
 def test_a_job_on_two_nodes_that_is_killed_does_every_file_once(
@@ -88,7 +100,7 @@ def test_an_actor_that_is_lost_is_no_try_of_its_file(cluster: LocalCluster, tmp_
     with job(cluster, inside, out, *FAILING, "hangs=true", *bounds) as running:
         assert running.stderr is not None
         while "2 of 3" not in (line := running.stderr.readline()):
-            assert line, "the job ended"
+            assert line, "the job ended, or took too long"
         # The last file, on which the process hangs, is under way.
         assert cluster.do("kill", "ray::NodeWorker") == 1
         printed, logged = running.communicate(timeout=PATIENCE_S)
@@ -104,8 +116,10 @@ def test_a_folder_that_the_nodes_do_not_share_ends_the_job(cluster: LocalCluster
     sources(inside, "a.wav")
     with job(cluster, inside, out, *FAILING, "hangs=false", "--workers", "1") as running:
         # As if the node had another folder of this name.
+        until_s = time.monotonic() + PATIENCE_S
         while not (mark := out / ".ray-run").exists() or not mark.read_text():
             # It prints nothing before that, unless it fails.
+            assert time.monotonic() < until_s
             assert select.select([running.stderr], [], [], 0.01)[0] == []
         mark.write_text("another run")
         printed, logged = running.communicate(timeout=PATIENCE_S)

@@ -105,6 +105,21 @@ class Site:
             )
         return calls
 
+    async def end(self, *options: str) -> list[str]:
+        """Run the command that ends actors; return what it prints, sorted."""
+        ending = await asyncio.create_subprocess_exec(
+            *(self.cluster.python, "-m", "serving.pool.on_ray.end"),
+            *("--address", self.cluster.address, "--name", self.name, *options),
+            cwd=ROOT,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            printed, _ = await asyncio.wait_for(ending.communicate(), PATIENCE_S)
+        finally:
+            if ending.returncode is None:
+                ending.kill()
+        return sorted(printed.decode().splitlines())
+
     async def ready(self, *workers: str) -> None:
         """Wait until every gateway knows these workers as free."""
         await until(
@@ -274,6 +289,8 @@ async def test_a_worker_that_is_drained_ends_and_is_not_started_again(
         # The actor that ran it is asked by each gateway again, and has started one process.
         worker = second.process("far")
         assert worker is not None and worker.starts == 1 and second.standing("far") is None
+        assert await here.end("--worker", "far") == [f"ended {here.name}/worker/far"]
+        await here.ready("far")
 
 
 @pytest.mark.slow
@@ -283,16 +300,7 @@ async def test_the_command_ends_line_and_workers_and_gateways_start_them_again(
     async with site(cluster, engine, "far") as here:
         first, second = here.pools
         before = first.workers()["far"]["incarnation"]
-        command = (cluster.python, "-m", "serving.pool.on_ray.end")
-        options = ("--address", cluster.address, "--name", here.name)
-        ending = await asyncio.create_subprocess_exec(
-            *command, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE
-        )
-        printed, _ = await asyncio.wait_for(ending.communicate(), PATIENCE_S)
-        assert sorted(printed.decode().splitlines()) == [
-            f"ended {here.name}/line/omni",
-            f"ended {here.name}/worker/far",
-        ]
+        assert await here.end() == [f"ended {here.name}/line/omni", f"ended {here.name}/worker/far"]
         await until(lambda: first.workers()["far"].get("incarnation") not in (None, before), PATIENCE_S)
         over = asyncio.Event()
         calls = await here.start((second, "a", over), (first, "b", over))

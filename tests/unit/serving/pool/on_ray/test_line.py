@@ -1,5 +1,6 @@
 """Line of several gateways over one scheduler, in virtual time."""
 
+from functools import partial
 from itertools import count
 
 import pytest
@@ -21,14 +22,14 @@ class Site:
 
     def __init__(self, *, is_restored: bool = False, life: str = "one") -> None:
         self.now_ms = 10_000
-        self.line = RayLine(life, LEASE_MS, is_restored=is_restored, now_ms=self.now_ms)
+        self.line = RayLine(life, LEASE_MS, kind="omni", is_restored=is_restored, now_ms=self.now_ms)
 
     @property
     def clock_us(self) -> int:
         return EPOCH_US + self.now_ms * 1_000
 
     def restart(self) -> None:
-        self.line = RayLine("two", LEASE_MS, is_restored=True, now_ms=self.now_ms)
+        self.line = RayLine("two", LEASE_MS, kind="omni", is_restored=True, now_ms=self.now_ms)
 
     def wait(self, ms: int, *alive: "Member") -> None:
         """Let time pass, in which these gateways give signs of life."""
@@ -41,9 +42,9 @@ class Site:
             for member in alive:
                 member.send()
 
-    def report(self, worker: str, incarnation: str | None, *sessions: str) -> None:
+    def report(self, worker: str, incarnation: str | None, *sessions: str, kind: str = "omni") -> None:
         held = tuple(HeldSession(session, 0) for session in sessions)
-        report = HostReport(worker, "life", 1, "", incarnation=incarnation, held=held)
+        report = HostReport(worker, "life", 1, "", incarnation=incarnation, held=held, kind=kind)
         self.line.on_host_report(report, self.now_ms, self.clock_us)
 
 
@@ -187,7 +188,7 @@ def test_a_line_that_was_made_anew_waits_for_leases_too(site: Site) -> None:
     here = Member(site, "here")
     here.reach("w")
     # Not a restart that the actor knows of: the cluster forgot the line, and the gateway did not.
-    site.line = RayLine("two", LEASE_MS, is_restored=False, now_ms=site.now_ms)
+    site.line = RayLine("two", LEASE_MS, kind="omni", is_restored=False, now_ms=site.now_ms)
     here.send()
     here.reach("w")
     here.ask("a")
@@ -307,6 +308,107 @@ def test_changes_of_an_overtaken_message_are_not_used(site: Site) -> None:
     here.send(over=("a",))
     site.line.exchange(late, site.now_ms, site.clock_us)
     assert here.line == []
+
+
+def test_an_overtaken_message_from_before_the_gateway_joined_changes_nothing(site: Site) -> None:
+    here = Member(site, "here")
+    here.reach("w")
+    here.ask("a")
+    here.ask("b")
+    late = Exchange("here", 2, "the line before", has_joined=True)
+    answer = site.line.exchange(late, site.now_ms, site.clock_us)
+    assert not answer.is_joined and here.line == ["b"]
+    here.release("a")
+    assert here.granted == [("a", "w"), ("b", "w")]
+
+
+def test_a_process_with_the_name_of_an_earlier_one_comes_back(site: Site) -> None:
+    here, there = Member(site, "here"), Member(site, "there")
+    # Each gateway counts the processes of a worker without leases from 0.
+    here.reach("w", life="w.1")
+    there.reach("w", life="w.0")
+    assert here.send().is_joined
+    here.send(unreached=("w",))
+    there.ask("a")
+    site.wait(SETTLE_MS, here, there)
+    assert there.granted == [("a", "w")] and there.leases["a"].lease.incarnation == "w.0"
+
+
+@pytest.mark.parametrize("ends", ["unreached", "left", "other process", "no process"])
+def test_a_process_that_was_taken_for_an_earlier_one_is_granted_when_no_other_is_reported(
+    site: Site, ends: str
+) -> None:
+    here, there = Member(site, "here"), Member(site, "there")
+    here.reach("w", life="2")
+    # A late report makes an earlier process the present one.
+    there.reach("w", life="1")
+    here.ask("a")
+    if ends == "unreached":
+        there.send(unreached=("w",))
+    elif ends == "left":
+        site.line.leave("there", site.now_ms, site.clock_us)
+    else:
+        site.report("w", "1")
+        there.send(unreached=("w",))
+        site.wait(SETTLE_MS, here)
+        # The worker's own actor counts more than the reports of gateways.
+        assert here.granted == []
+        site.report("w", "2" if ends == "other process" else None)
+    site.wait(SETTLE_MS, here)
+    assert [each.lease.incarnation for each in here.leases.values()] == ["2"]
+
+
+def test_a_lease_is_kept_while_its_process_is_taken_for_an_earlier_one(site: Site) -> None:
+    here, there = Member(site, "here"), Member(site, "there")
+    here.reach("w", life="2")
+    here.ask("a")
+    here.ask("b")
+    there.reach("w", life="1")
+    there.send(unreached=("w",))
+    site.wait(2 * SETTLE_MS, here, there)
+    assert here.granted == [("a", "w")] and here.line == ["b"]
+    here.release("a")
+    assert here.granted == [("a", "w"), ("b", "w")]
+
+
+def test_a_report_of_a_silent_worker_does_not_end_the_leases_of_its_process(site: Site) -> None:
+    here, there = Member(site, "here"), Member(site, "there")
+    there.reach("w", life="1")
+    here.reach("w", life="2")
+    here.ask("a")
+    # The gateway with the conversation hears nothing for a while, and the other has not noticed the new one.
+    here.send(unreached=("w",))
+    there.ask("b")
+    site.wait(2 * SETTLE_MS, here, there)
+    assert there.granted == []
+    here.reach("w", life="2")
+    there.reach("w", life="2")
+    here.release("a")
+    there.send()
+    assert there.granted == [("b", "w")]
+
+
+def test_a_sign_of_life_does_not_change_the_places(site: Site) -> None:
+    here, there = Member(site, "here"), Member(site, "there")
+    here.reach("w")
+    there.reach("w")
+    seen = [site.line.version]
+    for change in (partial(here.ask, "a"), partial(there.ask, "b"), partial(here.release, "a")):
+        change()
+        seen.append(site.line.version)
+        site.wait(2_000, here, there)
+        assert site.line.version == seen[-1]
+    site.line.leave("there", site.now_ms, site.clock_us)
+    assert site.line.version > seen[-1] and len(set(seen)) == 4
+
+
+def test_a_line_counts_no_sessions_of_workers_of_other_kinds(site: Site) -> None:
+    site.restart()
+    site.report("ears", "1", "session of a", kind="stt")
+    here = Member(site, "here")
+    assert site.line.seen_leases("here", site.now_ms) == ()
+    site.wait(LEASE_MS, here)
+    assert not site.line.has_unclaimed
 
 
 def test_a_process_of_a_worker_ends_with_its_leases(site: Site) -> None:

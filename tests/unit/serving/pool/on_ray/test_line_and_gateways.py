@@ -36,7 +36,7 @@ class World:
         self.draw = random.Random(seed)
         self.now_ms = 100_000
         self.lives = {name: 1 for name in SLOTS}
-        self.line = RayLine("0", LEASE_MS, is_restored=False, now_ms=self.now_ms)
+        self.line = RayLine("0", LEASE_MS, kind="omni", is_restored=False, now_ms=self.now_ms)
         self.gateways = [Gateway(self, f"g{number}") for number in range(3)]
 
     @property
@@ -44,7 +44,7 @@ class World:
         return 1_800_000_000_000_000 + self.now_ms * 1_000
 
     def restart(self) -> None:
-        self.line = RayLine(str(self.now_ms), LEASE_MS, is_restored=True, now_ms=self.now_ms)
+        self.line = RayLine(str(self.now_ms), LEASE_MS, kind="omni", is_restored=True, now_ms=self.now_ms)
 
     def tick(self) -> None:
         self.now_ms += STEP_MS
