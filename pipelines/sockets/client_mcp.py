@@ -250,6 +250,8 @@ class ClientMcp:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(connection.close() for connection in connections))
+        # The settings of the client refer to this object, and the transport to them: a call is freed at once.
+        self._functions = lambda: ()
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> None:
         task = asyncio.create_task(work, name=name)
