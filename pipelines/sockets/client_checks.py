@@ -42,6 +42,7 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
         ):
             _check_calls_tools(engines, mode)
             _check_tools(engines, rules, {tool.name for tool in tools})
+    match action:
         case SessionUpdate(answers=False) if engines.answers_by_itself(mode):
             raise ProtocolError(
                 "this engine answers what it hears by itself: use model=parley-cascade",
