@@ -185,6 +185,8 @@ class ClientMcp:
         self._connections: dict[McpDeclaration, _Connection] = {}
         self._offered: tuple[McpDeclaration, ...] = ()
         self._is_closed = False
+        # Not declared any more, and not closed yet.
+        self._retiring: set[_Connection] = set()
         self._approvals: dict[str, asyncio.Future[McpApproval]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._begins = TokenBucket(CONNECTIONS_PER_MINUTE / 60, CONNECTIONS)
@@ -222,6 +224,8 @@ class ClientMcp:
             if connection in spare:
                 self._connections[connection.declared] = connection
             else:
+                # Before the task's first step, which may not come (``close``).
+                self._retiring.add(connection)
                 self._own(self._retire(connection), "mcp.retire")
         self._offered = tuple(offered)
         self._renew()
@@ -244,7 +248,8 @@ class ClientMcp:
     async def close(self) -> None:
         """End all connections: the call is over."""
         self._is_closed = True
-        connections, self._connections, self._offered = list(self._connections.values()), {}, ()
+        connections = [*self._connections.values(), *self._retiring]
+        self._connections, self._offered = {}, ()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -313,6 +318,7 @@ class ClientMcp:
             await connection.idle.wait()
         finally:
             await connection.close()
+            self._retiring.discard(connection)
 
     def _on_listed(self, connection: _Connection) -> None:
         """Offer the tools that a server has listed now, unless they are those of before."""

@@ -453,6 +453,17 @@ async def test_a_server_that_is_silent_is_not_reached():
         await line.mcp.close()
 
 
+async def test_a_connection_that_is_withdrawn_as_the_call_ends_is_closed(shop: tuple[int, Path]):
+    def connections() -> int:
+        return sum(task.get_name() == "tools.mcp" for task in asyncio.all_tasks())
+
+    async with listed(shop[0]) as line:
+        assert connections() == 1
+        line.mcp.use([], is_update=True)
+        await line.mcp.close()
+        assert connections() == 0
+
+
 async def test_the_libraries_log_about_the_operators_servers_and_not_about_those_of_clients(
     shop: tuple[int, Path], caplog: pytest.LogCaptureFixture
 ):
