@@ -25,8 +25,17 @@ from parley.models.tools import EffectUnknownError, Tool
 from parley.models.tools.client_mcp import TALKATIVE
 from parley.models.tools.mcp_server import McpAddress
 from parley.pipelines.sockets.client_mcp import ClientMcp
-from parley.protocols.client_mcp import McpApproval, McpDeclaration
-from parley.protocols.client_protocol import Began, Begin, Happening, Message, Send, SessionUpdate
+from parley.protocols.client_mcp import McpApproval, McpDeclaration, McpToolFilter
+from parley.protocols.client_protocol import (
+    Began,
+    Begin,
+    Happening,
+    Message,
+    ProtocolError,
+    Send,
+    SessionUpdate,
+    ToolChoice,
+)
 from parley.protocols.openai_realtime import OpenAIRealtime
 from tests.fakes.silent_host import silent_host
 from tests.peers.llm_script import Turn
@@ -476,6 +485,38 @@ async def test_the_libraries_log_about_the_operators_servers_and_not_about_those
             assert names >= {"mcp.client.streamable_http", "httpx2", "httpcore2.http11"}
 
 
+async def test_a_choice_names_one_tool_of_a_server_and_one_that_it_has(shop: tuple[int, Path]):
+    any_tool, greet = (ToolChoice(is_required=True, name=name, label="shop") for name in (None, "greet"))
+    url = f"http://127.0.0.1:{shop[0]}/mcp"
+    servers = [
+        McpDeclaration("shop", url, allowed=allowed)
+        for allowed in (
+            None,
+            McpToolFilter(frozenset({"greet", "order"})),
+            McpToolFilter(frozenset({"greet"})),
+        )
+    ]
+    line = Line(shop[0])
+    for is_listed in (False, True):
+        for server, has_one in zip(servers, (False, False, True), strict=True):
+            line.mcp.use([server])
+            if is_listed:
+                await line.mcp.until_listed()
+            line.mcp.check_choice(greet, [server], param="p")
+            known = ToolChoice(is_required=True, name="shop_greet") if is_listed else ToolChoice()
+            assert line.mcp.named(greet) == known
+            if has_one:
+                line.mcp.check_choice(any_tool, [server], param="p")
+                assert line.mcp.named(any_tool) == known
+            else:
+                with pytest.raises(ProtocolError, match="add the name of a tool of 'shop'") as refused:
+                    line.mcp.check_choice(any_tool, [server], param="p")
+                assert refused.value.code == "not_supported"
+    with pytest.raises(ProtocolError, match="'shop' has no tool 'sell'"):
+        line.mcp.check_choice(ToolChoice(is_required=True, name="sell", label="shop"), servers, param="p")
+    await line.mcp.close()
+
+
 class Shopper(CallingOpenAi):
     """Model that calls the tool that a message names, and reports the result."""
 
@@ -569,20 +610,26 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
             await caller.until("response.done", count=6)
             asked = [each["messages"][-1]["content"] for each in llm.requests]
             assert offered(llm.requests[asked.index("call own_enter {}")]) == ["own_enter"]
+            # One that turns out to be impossible ends, and the next one is accepted.
+            sole = {**own, "server_label": "sole"}
+            choice = {"type": "mcp", "server_label": "sole", "name": "sell"}
+            await ask(caller, "never asked", tools=[sole], tool_choice=choice)
+            failed = (await caller.until("response.done", count=7)).response
+            assert failed.status == "failed" and "never asked" not in json.dumps(llm.requests)
             # A response that is cancelled while its tools are being listed is not made.
             hung = {**own, "server_label": "hung", "server_url": f"http://127.0.0.1:{silent}/mcp"}
             await ask(caller, "call hung_enter {}", tools=[hung])
-            await caller.until("mcp_list_tools.in_progress", count=3)
+            await caller.until("mcp_list_tools.in_progress", count=4)
             await caller.connection.response.cancel()
-            assert (await caller.until("response.done", count=7)).response.status == "cancelled"
+            assert (await caller.until("response.done", count=8)).response.status == "cancelled"
             # Those of the session are there as before, and are not listed again.
             await ask(caller, "call shop_advise {}")
-            await caller.until("response.done", count=9)
+            await caller.until("response.done", count=10)
             assert "hung" not in json.dumps(llm.requests)
             await caller.until("mcp_list_tools.failed")
-            assert len(caller.of("mcp_list_tools.completed")) == 2
+            assert len(caller.of("mcp_list_tools.completed")) == 3
             assert len(caller.of("response.mcp_call.completed")) == 4
-            assert [error.code for error in errors(caller)] == ["mcp_list_tools_failed"]
+            assert [error.code for error in errors(caller)] == ["invalid_value", "mcp_list_tools_failed"]
             caller.order.over()
         events = await events_of(server, session_of(caller), until="left")
         async with httpx.AsyncClient(base_url=server.url) as client:
