@@ -598,6 +598,17 @@ class OutOfBandAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestFailed:
+    """A response that the client has requested is not made, although the request was accepted.
+
+    Attributes:
+        fault: why.
+    """
+
+    fault: str
+
+
+@dataclass(frozen=True, slots=True)
 class SessionEnded:
     """The conversation is over.
 
@@ -632,6 +643,7 @@ Happening = (
     | Resumed
     | Trimmed
     | OutOfBandAnswer
+    | RequestFailed
     | McpHappening
     | SessionEnded
 )

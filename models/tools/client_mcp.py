@@ -13,6 +13,7 @@ import logging
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from mcp_types import (
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import ConfigError
 from parley.models.tools.arguments import schema_faults
-from parley.models.tools.guarded_http import ON_TOO_LONG, TOO_LONG, AddressGuard, GuardedTransport
+from parley.models.tools.guarded_http import CONNECT_S, ON_TOO_LONG, TOO_LONG, AddressGuard, GuardedTransport
 from parley.models.tools.mcp_http import WatchedClient
 from parley.models.tools.mcp_reasons import secrets_among
 from parley.models.tools.mcp_server import (
@@ -71,6 +72,10 @@ MOST_FAULTS, FAULT_CHARS = 5, 200
 MOST_CHANGES = 32
 # Faults of calls that are still to be read.
 MOST_FAULTY_CALLS = 64
+# Packages, by the first part of their loggers' names, that log addresses, headers and what a server sends.
+TALKATIVE = frozenset({"mcp", "client", "httpx2", "httpcore2"})
+
+_is_quiet: ContextVar[bool] = ContextVar("is_quiet", default=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,21 @@ class CallFault:
 
     reason: str
     status: int | None = None
+
+
+def _is_logged(_record: logging.LogRecord) -> bool:
+    """Return whether a record is not about a connection of this module."""
+    return not _is_quiet.get()
+
+
+def _filter_logs() -> None:
+    """Have the libraries log nothing about clients' servers; those of the operator are logged as before.
+
+    A filter of a logger does not hold for the loggers below it.
+    """
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in TALKATIVE:
+            logging.getLogger(name).addFilter(_is_logged)
 
 
 @cache
@@ -131,9 +151,6 @@ class ClientMcpServer(McpServer):
         self._faults: BoundedDict[str, CallFault] = BoundedDict(MOST_FAULTY_CALLS)
         self._fault = ""
         self.left_out = ""
-        # The library logs what a server sends, which may be what it was sent.
-        for name in ("mcp", "client"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
 
     @property
     def failure(self) -> str:
@@ -158,6 +175,11 @@ class ClientMcpServer(McpServer):
     def _log_loss(self, pause_s: float) -> None:
         logger.info(f"an MCP server of a client is gone ({self._host}), next attempt in {pause_s:g} s")
 
+    def forget(self, key: str) -> None:
+        """Forget why the requests before did not have an answer: another one is being made."""
+        self._fault = ""
+        self._faults.pop(key, None)
+
     def note(self, key: str, fault: CallFault) -> None:
         """Note why a request had no answer of the protocol; ``key``: of the call, empty for another one."""
         self._fault = fault.reason
@@ -173,18 +195,20 @@ class ClientMcpServer(McpServer):
             if isinstance(message, ToolListChangedNotification):
                 changed.set()
 
-        timeout = httpx2.Timeout(WRITE_S, read=SILENCE_S)
+        # Of the task that holds the connection, and of those that it begins.
+        _is_quiet.set(True)
+        transport = GuardedTransport(
+            self._guard, verify=tls_context(), limits=httpx2.Limits(max_connections=MOST_REQUESTS)
+        )
+        # A library is imported with its first transport.
+        _filter_logs()
         async with (
             _NotingClient(
                 self,
                 self._unreached,
                 headers={**dict(self._address.headers), "Accept-Encoding": "identity"},
-                timeout=timeout,
-                transport=GuardedTransport(
-                    self._guard,
-                    verify=tls_context(),
-                    limits=httpx2.Limits(max_connections=MOST_REQUESTS),
-                ),
+                timeout=httpx2.Timeout(WRITE_S, connect=CONNECT_S, read=SILENCE_S),
+                transport=transport,
                 trust_env=False,
             ) as http,
             Client(
@@ -229,7 +253,12 @@ class ClientMcpServer(McpServer):
         self, client: Client, tool: str, arguments: dict[str, Any], meta: "RequestParamsMeta"
     ) -> CallToolResult:
         params = CallToolRequestParams.model_validate({"name": tool, "arguments": arguments, "_meta": meta})
-        return await client.session.send_request(CallToolRequest(params=params), CallToolResult)
+        # In the task of a call, in which the operator's servers are called too.
+        before = _is_quiet.set(True)
+        try:
+            return await client.session.send_request(CallToolRequest(params=params), CallToolResult)
+        finally:
+            _is_quiet.reset(before)
 
 
 async def _listed(client: Client) -> dict[str, McpToolInfo]:
@@ -267,7 +296,10 @@ class _NotingClient(WatchedClient):
         """Send a request, as ``WatchedClient`` does."""
         if request.method != "POST":
             return await super().send(request, **more)
-        key, note = key_in(request.content), self._server.note
+        # Read here, because that of a request which follows a redirect is not in memory.
+        key, note = key_in(await request.aread()), self._server.note
+        # Of an attempt before, or of the request that was redirected.
+        self._server.forget(key)
         request.extensions[ON_TOO_LONG] = partial(note, key, CallFault(TOO_LONG))
         try:
             response = await super().send(request, **more)

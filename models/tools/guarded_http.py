@@ -18,7 +18,7 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -27,10 +27,13 @@ from parley.core.bounded_dict import BoundedDict
 
 MOST_RESPONSE_BYTES = 1_048_576
 RESOLVE_S = 3.0
-CONNECT_S = 3.0
+# Of one address, and after which no further one is tried. With the look-up of the host a call (8 s) ends
+# before its deadline where no address answers: it is known then that it was not made.
+CONNECT_S, CONNECTS_S = 2.0, 4.0
 # Addresses of one host that are tried, one after the other.
 MOST_ADDRESSES = 4
-MOST_LOOKUPS = 4
+# Threads of all clients. One of them has at most one look-up at a time (``AddressGuard``).
+MOST_LOOKUPS = 16
 # Time for which the addresses of a host are kept, and hosts of one transport: that of its server.
 KEPT_S, MOST_HOSTS = 300.0, 4
 # Public by its number, and the address of services of the machine's own cloud (Azure's WireServer).
@@ -41,10 +44,11 @@ UNICAST = ipaddress.ip_network("2000::/3")
 IN_LAST_BITS = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("::/96"))
 # The same for a name that is not known: clients do not learn which names the network of this process has.
 NOT_PUBLIC = "its host has no public address"
+NOT_FOUND_IN_TIME = f"the address of its host was not found within {RESOLVE_S:g} s"
 TOO_LONG = f"its server's answer has over {MOST_RESPONSE_BYTES} bytes"
 # Extension of a request: called when its response is too long. The protocol's client reports another reason.
 ON_TOO_LONG = "on_too_long"
-MEDIA_TYPES = ("application/json", "text/event-stream")
+MEDIA_TYPES, OK = ("application/json", "text/event-stream"), 200
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -82,7 +86,7 @@ def literal_address(host: str) -> Address | None:
 
 
 class AddressGuard:
-    """Decide to which addresses connections may be made.
+    """Decide to which addresses connections may be made. Looks up one host at a time.
 
     Args:
         hosts: ``host:port`` that the deployment permits, whatever addresses they have.
@@ -90,6 +94,9 @@ class AddressGuard:
 
     def __init__(self, hosts: Collection[str] = ()) -> None:
         self._hosts = frozenset(host.lower() for host in hosts)
+        self._turn = asyncio.Lock()
+        # The latest look-up: its thread goes on where the wait for it is over.
+        self._lookup: Future[Sequence[Address]] | None = None
 
     def permits(self, host: str, port: int) -> bool:
         """Return whether the deployment permits a host and port by name."""
@@ -99,26 +106,29 @@ class AddressGuard:
         """Return addresses of a host to connect to, at least one.
 
         Raises:
-            GuardedAddressError: it has none, or one that is not public.
+            GuardedAddressError: it has none, or one that is not public; or none was found in time.
         """
         found = literal_address(host)
         if found is not None:
             addresses: Sequence[Address] = [found]
         else:
-            addresses = await _resolved(host, port)
+            addresses = await self._resolved(host, port)
         if not self.permits(host, port) and not all(map(is_public, addresses)):
             raise GuardedAddressError(NOT_PUBLIC)
         return [str(address) for address in addresses[:MOST_ADDRESSES]]
 
-
-async def _resolved(host: str, port: int) -> Sequence[Address]:
-    looked_up = asyncio.get_running_loop().run_in_executor(_lookups, _look_up, host, port)
-    try:
-        async with asyncio.timeout(RESOLVE_S):
-            return await looked_up
-    except (OSError, UnicodeError):
-        # Also one that took too long.
-        raise GuardedAddressError(NOT_PUBLIC) from None
+    async def _resolved(self, host: str, port: int) -> Sequence[Address]:
+        try:
+            async with asyncio.timeout(RESOLVE_S), self._turn:
+                if self._lookup is not None and not self._lookup.done():
+                    await asyncio.gather(asyncio.wrap_future(self._lookup), return_exceptions=True)
+                self._lookup = _lookups.submit(_look_up, host, port)
+                # The end of the wait ends a look-up that has no thread yet, and no other one.
+                return await asyncio.wrap_future(self._lookup)
+        except TimeoutError:
+            raise GuardedAddressError(NOT_FOUND_IN_TIME) from None
+        except (OSError, UnicodeError):
+            raise GuardedAddressError(NOT_PUBLIC) from None
 
 
 def _look_up(host: str, port: int) -> Sequence[Address]:
@@ -151,7 +161,11 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         port = url.port or (443 if url.scheme == "https" else 80)
         addresses = await self._addresses_of(url.host, port)
         failure: Exception | None = None
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + CONNECTS_S
         for address in addresses:
+            if loop.time() >= until_s:
+                break
             sent = httpx2.Request(
                 request.method,
                 url.copy_with(host=address),
@@ -185,8 +199,8 @@ async def _checked(response: httpx2.Response, request: httpx2.Request) -> httpx2
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         fault = "its server compressed the answer"
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    # A notification may be answered without a body.
-    if request.method == "POST" and kind and response.is_success and kind not in MEDIA_TYPES:
+    # A notification is answered with status 202 and no body, which may have a type all the same ("Accepted").
+    if request.method == "POST" and kind and response.status_code == OK and kind not in MEDIA_TYPES:
         fault = "its server's answer is neither JSON nor a stream of events"
     if fault:
         await response.aclose()

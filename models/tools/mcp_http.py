@@ -32,16 +32,12 @@ class WatchedClient(httpx2.AsyncClient):
         try:
             response = await super().send(request, **more)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            self._note(request)
+            await self._note(request)
             raise
         if response.status_code == NOT_FOUND and SESSION_HEADER in request.headers:
-            self._note(request)
+            await self._note(request)
         return response
 
-    def _note(self, request: httpx2.Request) -> None:
-        try:
-            content = request.content
-        except httpx2.RequestNotRead:
-            # A stream; no call of a tool is one.
-            return
-        self._unreached.note(content)
+    async def _note(self, request: httpx2.Request) -> None:
+        # A request that follows a redirect has its content as a stream.
+        self._unreached.note(await request.aread())

@@ -1,14 +1,16 @@
 """Checks of what a client requests, before it has any effect: its rules, and what the deployment supports."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
 from loguru import logger
 
 from parley.core.client_rules import ClientRules
+from parley.core.errors import OversizedError
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import OVER_LIMIT
-from parley.pipelines.sockets.client_mcp import check_servers
+from parley.pipelines.sockets.client_mcp import ClientMcp, check_servers
 from parley.processors.duplex.camera import CameraSettings
 from parley.protocols.client_protocol import (
     Action,
@@ -21,6 +23,7 @@ from parley.protocols.client_protocol import (
     ToolsAnswered,
     Typed,
 )
+from parley.session_store.conversation import Conversation
 from parley.transports.websocket.pictures import PictureLimits
 from parley.transports.websocket.session import Check
 
@@ -42,6 +45,7 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
         ):
             _check_calls_tools(engines, mode)
             _check_tools(engines, rules, {tool.name for tool in tools})
+    match action:
         case SessionUpdate(answers=False) if engines.answers_by_itself(mode):
             raise ProtocolError(
                 "this engine answers what it hears by itself: use model=parley-cascade",
@@ -73,6 +77,59 @@ def _checked(engines: Engines, mode: str, rules: ClientRules, action: Action) ->
     if is_question and not engines.answering.usage.has_request(rules.counted):
         raise ProtocolError(OVER_LIMIT, code="rate_limit_exceeded")
     return permitted(action, rules)
+
+
+def choice_check(mcp: ClientMcp, requested: Callable[[], SessionUpdate]) -> Check:
+    """Return the check that a tool choice names a tool of a client's server, where its tools are known.
+
+    Args:
+        mcp: MCP servers of the client.
+        requested: returns the settings of its session.
+    """
+    return partial(_checked_choice, mcp, requested)
+
+
+def _checked_choice(mcp: ClientMcp, requested: Callable[[], SessionUpdate], action: Action) -> Action:
+    match action:
+        case (
+            SessionUpdate(choice=choice, mcp=servers)
+            | CreateResponse(choice=choice, mcp=servers)
+            | ToolsAnswered(choice=choice, mcp=servers)
+        ):
+            place = "session" if isinstance(action, SessionUpdate) else "response"
+            declared = requested().mcp if servers is None else servers
+            mcp.check_choice(choice, declared or (), param=f"{place}.tool_choice")
+    return action
+
+
+def checked_voice(reference_voice: str, action: Action) -> Action:
+    """Refuse another voice to imitate than the one with which the engine is prepared."""
+    match action:
+        case SessionUpdate(reference_voice=str(wanted)) if wanted != reference_voice:
+            raise ProtocolError(
+                "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
+                code="cannot_update_voice",
+                param="session.audio.output.voice",
+            )
+    return action
+
+
+def checked_text(conversation: Conversation, action: Action) -> Action:
+    """Refuse an action with more text than the session takes now, before it has any effect."""
+    match action:
+        case Typed(text) | CreateResponse(text=text) | EarlierReply(text) if text:
+            check_text(conversation.typed_wait_s, text)
+    return action
+
+
+def check_text(take: Callable[[str], float], text: str) -> None:
+    """Raise ProtocolError when the session cannot take a text; ``take`` returns the wait for it."""
+    try:
+        wait_s = take(text)
+    except OversizedError as error:
+        raise ProtocolError(str(error), code="too_large") from error
+    if wait_s:
+        raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
 
 
 def picture_limits(engines: Engines, mode: str) -> PictureLimits | None:

@@ -185,6 +185,8 @@ class ClientMcp:
         self._connections: dict[McpDeclaration, _Connection] = {}
         self._offered: tuple[McpDeclaration, ...] = ()
         self._is_closed = False
+        # Not declared any more, and not closed yet.
+        self._retiring: set[_Connection] = set()
         self._approvals: dict[str, asyncio.Future[McpApproval]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._begins = TokenBucket(CONNECTIONS_PER_MINUTE / 60, CONNECTIONS)
@@ -222,6 +224,8 @@ class ClientMcp:
             if connection in spare:
                 self._connections[connection.declared] = connection
             else:
+                # Before the task's first step, which may not come (``close``).
+                self._retiring.add(connection)
                 self._own(self._retire(connection), "mcp.retire")
         self._offered = tuple(offered)
         self._renew()
@@ -244,7 +248,8 @@ class ClientMcp:
     async def close(self) -> None:
         """End all connections: the call is over."""
         self._is_closed = True
-        connections, self._connections, self._offered = list(self._connections.values()), {}, ()
+        connections = [*self._connections.values(), *self._retiring]
+        self._connections, self._offered = {}, ()
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -315,6 +320,7 @@ class ClientMcp:
             await connection.idle.wait()
         finally:
             await connection.close()
+            self._retiring.discard(connection)
 
     def _on_listed(self, connection: _Connection) -> None:
         """Offer the tools that a server has listed now, unless they are those of before."""
@@ -341,17 +347,52 @@ class ClientMcp:
             for (declared, name), known in self._names().items()
         ]
 
-    def named(self, choice: ToolChoice) -> ToolChoice:
-        """Return a choice by the name under which the model knows the tool; any tool while it is not listed.
+    def check_choice(
+        self, choice: ToolChoice | None, servers: Sequence[McpDeclaration], *, param: str
+    ) -> None:
+        """Check that a choice names a tool of one of these servers, as far as their tools are known.
 
-        A choice of a tool that the client runs stays as it is.
+        Raises:
+            ProtocolError: the server does not have the tool, or has several and none is named.
+        """
+        if choice is None:
+            return
+        declared = next((each for each in servers if each.label == choice.label), None)
+        if declared is None:
+            return
+        connection = self._connections.get(declared)
+        is_listed = connection is not None and connection.listed.is_set() and not connection.is_failed
+        names = None if connection is None or not is_listed else frozenset(connection.tools)
+        if choice.name is None:
+            if names is None:
+                names = None if declared.allowed is None else declared.allowed.names
+            if names is None or len(names) != 1:
+                raise ProtocolError(
+                    f"{param}: the choice between the tools of one server is not supported: add the name of "
+                    f"a tool of {declared.label!r}",
+                    code="not_supported",
+                    param=param,
+                )
+        elif names is not None and choice.name not in names:
+            raise ProtocolError(
+                f"{param}: the MCP server {declared.label!r} has no tool {choice.name[:80]!r}",
+                code="invalid_value",
+                param=param,
+            )
+
+    def named(self, choice: ToolChoice) -> ToolChoice:
+        """Return a choice by the name under which the model knows the tool.
+
+        The model decides while it is not listed. A choice of a tool that the client runs stays as it is.
         """
         if not choice.label:
             return choice
-        for (declared, name), known in self._names().items():
-            if declared.label == choice.label and name == choice.name:
-                return ToolChoice(is_required=True, name=known)
-        return ToolChoice(is_required=choice.name is None)
+        known = [
+            known
+            for (declared, name), known in self._names().items()
+            if declared.label == choice.label and choice.name in (name, None)
+        ]
+        return ToolChoice(is_required=True, name=known[0]) if len(known) == 1 else ToolChoice()
 
     def _names(self) -> dict[tuple[McpDeclaration, str], str]:
         """Return the names of the tools for the model, by their server and the name there."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from loguru import logger
 from pipecat.frames.frames import (
     InputTransportMessageFrame,
     InterruptionFrame,
@@ -47,7 +48,6 @@ from parley.core.errors import (
     CapacityError,
     EngineError,
     MediaError,
-    OversizedError,
     PeerError,
 )
 from parley.core.timeline import HeardReply
@@ -58,7 +58,13 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST
 from parley.pipelines.sockets.answer_state import AnswerWait, TurnAnswers
-from parley.pipelines.sockets.client_checks import picture_limits
+from parley.pipelines.sockets.client_checks import (
+    check_text,
+    checked_text,
+    checked_voice,
+    choice_check,
+    picture_limits,
+)
 from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
@@ -87,6 +93,7 @@ from parley.protocols.client_protocol import (
     PlaybackTruncated,
     ProtocolError,
     ReplyCites,
+    RequestFailed,
     Resume,
     Resumed,
     SessionUpdate,
@@ -110,6 +117,7 @@ MOST_ASKED = 16
 # Longest wait for the client's request to answer what its tools returned. Where the answer came before the
 # request, it could not carry the request's metadata any more.
 REQUESTED_S = 0.3
+NO_TURN = "there is no turn to respond to"
 # Rows of the transports.
 SOCKET, TRACKS = "websocket", "realtime_webrtc"
 # A turn that a client has ended had no voice if none was detected within this time.
@@ -235,6 +243,20 @@ class _ActionHandler:
         self._waiting: asyncio.Task[None] | None = None
         call.events.subscribe(TurnStarted, lambda _event: self._drop_waiting())
 
+    async def begin(self) -> None:
+        """Perform what the client has requested since the pipeline was begun, and what it requests now.
+
+        The settings of that time are merged, and neither applied nor checked yet by the tools of its servers.
+        """
+        session = self._transport.session
+        requested = session.requested
+        await self.act(requested)
+        try:
+            self._mcp.check_choice(requested.choice, requested.mcp or (), param="session.tool_choice")
+        except ProtocolError as refusal:
+            session.refuse(refusal)
+        await session.attend(self.act)
+
     async def act(self, action: Action) -> None:
         """Perform an action. Raises Refusal when it is not possible."""
         call, happen, receiver = self._call, self._transport.report, self._call.client.entry.receiver()
@@ -248,7 +270,7 @@ class _ActionHandler:
             case Pictures():
                 await self._transport.show(await self._readable(action))
             case EarlierReply(text):
-                _check_text(self._call.conversation.take_typed, text)
+                check_text(self._call.conversation.take_typed, text)
                 self._renew_tools()
                 call.events.publish(ReplyBrought(call.events.now_ms(), text))
             case Greet():
@@ -347,12 +369,20 @@ class _ActionHandler:
     async def _greet(self) -> None:
         greeting = self._engines.deployment.bot.greeting
         if not self._is_new or not greeting:
-            raise ProtocolError("there is no turn to respond to", code="invalid_value")
+            raise ProtocolError(NO_TURN, code="invalid_value")
         await self._report(TTSSpeakFrame(greeting, append_to_context=True))
+
+    def _check_speaks(self) -> None:
+        """Raise ProtocolError when the bot has nothing to say on request: no turn, and no first words."""
+        engines = self._engines
+        if self._is_new and not (engines.answering.speaks_first or engines.deployment.bot.greeting):
+            raise ProtocolError(NO_TURN, code="invalid_value")
 
     async def _respond_with_servers(self, request: CreateResponse) -> None:
         """Respond once the tools of the MCP servers that the response has of its own are known."""
         if request.mcp:
+            if not request.text:
+                self._check_speaks()
             self._requested.set_for_reply(request.tools, request.choice, request.mcp)
             if not self._mcp.is_listed:
                 self._waiting = asyncio.create_task(self._respond_later(request), name="response.mcp")
@@ -362,9 +392,18 @@ class _ActionHandler:
     async def _respond_later(self, request: CreateResponse) -> None:
         await self._mcp.until_listed()
         try:
+            self._mcp.check_choice(request.choice, request.mcp or (), param="response.tool_choice")
             await self._respond(request)
-        except ProtocolError as refusal:
-            self._transport.session.refuse(refusal)
+            return
+        except ProtocolError as error:
+            refusal = error
+        except Exception as error:
+            logger.opt(exception=error).error(f"a requested response: {type(error).__name__}")
+            refusal = ProtocolError("the response failed", code="server_error")
+        self._requested.set_for_reply(None)
+        self._transport.session.refuse(refusal)
+        # The request was accepted: the client waits for its end.
+        self._transport.report(RequestFailed(str(refusal)))
 
     def _drop_waiting(self) -> None:
         """Make no response that waits: the caller or the client goes on without it."""
@@ -382,7 +421,7 @@ class _ActionHandler:
             return
         messages: list[LLMContextMessage] = []
         if text:
-            _check_text(self._call.conversation.take_typed, text)
+            check_text(self._call.conversation.take_typed, text)
             await self._report(InterruptionFrame())
             messages = [{"role": "user", "content": text}]
         elif self._is_new:
@@ -480,7 +519,8 @@ async def run_socket_session(
     # A speech model receives speech at its natural pace, also an earlier recording.
     if mode == "cascade":
         session.hear_at_once()
-    session.add_check(partial(_checked_text, conversation))
+    session.add_check(partial(checked_text, conversation))
+    session.add_check(choice_check(mcp, lambda: session.requested))
     await transport.open()
     recorded_as = engines.recordings.facts_of(conversation.session_id, client)
     began = {**_facts(engines, mode), **recorded_as, **(facts or {})}
@@ -488,7 +528,7 @@ async def run_socket_session(
     if not protocol.wants_units:
         await _until_configured(session)
     # A client goes on to send it where the engine cannot imitate it any more.
-    session.add_check(partial(_checked_voice, session.requested.reference_voice or ""))
+    session.add_check(partial(checked_voice, session.requested.reference_voice or ""))
     choices = await _choices_of(session, imitated)
     call = Call(
         conversation,
@@ -516,9 +556,7 @@ async def run_socket_session(
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: SocketTransport, _client: object) -> None:
-        # Settings that came while the pipeline was built are merged, and not applied yet.
-        await actor.act(session.requested)
-        await session.attend(actor.act)
+        await actor.begin()
 
     @transport.event_handler("on_client_disconnected")
     async def on_disconnected(_transport: SocketTransport, _client: object) -> None:
@@ -612,36 +650,6 @@ def _requested_by(
     )
     requested = RequestedSettings(lambda: session.requested, events, mcp)
     return mcp, requested
-
-
-def _checked_voice(reference_voice: str, action: Action) -> Action:
-    """Refuse another voice to imitate than the one with which the engine is prepared."""
-    match action:
-        case SessionUpdate(reference_voice=str(wanted)) if wanted != reference_voice:
-            raise ProtocolError(
-                "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
-                code="cannot_update_voice",
-                param="session.audio.output.voice",
-            )
-    return action
-
-
-def _checked_text(conversation: Conversation, action: Action) -> Action:
-    """Refuse an action with more text than the session takes now, before it has any effect."""
-    match action:
-        case Typed(text) | CreateResponse(text=text) | EarlierReply(text) if text:
-            _check_text(conversation.typed_wait_s, text)
-    return action
-
-
-def _check_text(take: Callable[[str], float], text: str) -> None:
-    """Raise ProtocolError when the session cannot take a text; ``take`` returns the wait for it."""
-    try:
-        wait_s = take(text)
-    except OversizedError as error:
-        raise ProtocolError(str(error), code="too_large") from error
-    if wait_s:
-        raise ProtocolError(f"too much text, try again in {wait_s:.0f} s", code="rate_limited")
 
 
 async def _choices_of(

@@ -30,13 +30,14 @@ from parley.protocols.client_protocol import (
     ReplyOver,
     ReplyUsed,
     ReplyWords,
+    RequestFailed,
     SessionEnded,
     ToolCalled,
     Trimmed,
     written,
 )
 from parley.protocols.openai_realtime.mcp_shapes import shown_fault
-from parley.protocols.openai_realtime.shapes import error_event, event
+from parley.protocols.openai_realtime.shapes import error_event, event, status_details
 from parley.protocols.openai_realtime.state import Item, RealtimeState, Response, done, truncated
 
 
@@ -80,6 +81,8 @@ class ServerEventWriter:
                 return self._trimmed(reply_id, audio_ms, heard)
             case OutOfBandAnswer():
                 return self._aside(happening)
+            case RequestFailed(fault):
+                return self._state.owe_nothing("failed", fault)
             case SessionEnded(reason, message):
                 return self._end_of_call(reason, message)
             case _:
@@ -395,9 +398,7 @@ class ServerEventWriter:
             return []
         response.use(answer.usage)
         if answer.fault:
-            error = {"type": "server_error", "code": "inference_error", "message": answer.fault}
-            details = {"type": "failed", "error": error}
-            shown = state.shown_response(response, "failed", details)
+            shown = state.shown_response(response, "failed", status_details("failed", answer.fault))
             return [event("response.done", response=shown)]
         item = state.items.new(
             {"type": "message", "role": "assistant", "status": "in_progress", "content": []}, modality="text"

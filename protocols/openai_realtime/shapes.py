@@ -495,6 +495,16 @@ def _label_name(label: str) -> str:
     return f"mcp: {label}"
 
 
+def status_details(status: str, reason: str) -> Message:
+    """Return why a response ended with a status other than that of a completed one."""
+    if status != "failed":
+        return {"type": status, "reason": reason}
+    return {
+        "type": status,
+        "error": {"type": "server_error", "code": "inference_error", "message": reason},
+    }
+
+
 def shown_choice(settings: Settings) -> str | Message:
     """Return the tool choice as an update writes it."""
     if not settings.choice.is_required:

@@ -29,6 +29,7 @@ from parley.protocols.openai_realtime.shapes import (
     shown_format,
     shown_usage,
     shown_voice,
+    status_details,
 )
 
 MOST_ITEMS = 512
@@ -569,7 +570,7 @@ class RealtimeState:
     def _empty_response(self, request: ResponseRequest, status: str, reason: str) -> list[Message]:
         """Return the events of a response without output, for a client that waits for one."""
         response = Response(request)
-        details = {"type": status, "reason": reason} if reason else None
+        details = status_details(status, reason) if reason else None
         return [
             event("response.created", response=self.shown_response(response, "in_progress")),
             event("response.done", response=self.shown_response(response, status, details)),

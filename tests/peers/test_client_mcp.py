@@ -6,6 +6,7 @@ the types of the official client.
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,14 +22,26 @@ from openai.types.realtime import RealtimeServerEvent
 
 from parley.core.errors import EngineError
 from parley.models.tools import EffectUnknownError, Tool
+from parley.models.tools.client_mcp import TALKATIVE
+from parley.models.tools.mcp_server import McpAddress
 from parley.pipelines.sockets.client_mcp import ClientMcp
-from parley.protocols.client_mcp import McpApproval, McpDeclaration
-from parley.protocols.client_protocol import Began, Begin, Happening, Message, Send, SessionUpdate
+from parley.protocols.client_mcp import McpApproval, McpDeclaration, McpToolFilter
+from parley.protocols.client_protocol import (
+    Began,
+    Begin,
+    Happening,
+    Message,
+    ProtocolError,
+    Send,
+    SessionUpdate,
+    ToolChoice,
+)
 from parley.protocols.openai_realtime import OpenAIRealtime
+from tests.fakes.silent_host import silent_host
 from tests.peers.llm_script import Turn
 from tests.peers.realtime_caller import RealtimeCaller, calling
 from tests.peers.server import RunningServer, free_port, running_server
-from tests.peers.test_mcp_tools import shop_at
+from tests.peers.test_mcp_tools import opened, shop_at
 from tests.peers.test_openai_realtime import errors, events_of, session_of, typed
 from tests.peers.test_tools import CallingOpenAi, Calls
 from tests.realtime_order import Order
@@ -349,14 +362,16 @@ async def test_a_call_that_ends_with_the_conversation_is_reported(shop: tuple[in
 
 
 class FaultyGate:
-    """HTTP server before a shop that answers calls of tools, and one path, with a status.
+    """HTTP server before a shop that answers a call of a tool, and one path, with a status.
+
+    It sends requests for another path to the right one, and accepts notifications as Express does.
 
     Args:
         shop: port of the shop.
 
     Attributes:
         port: its own.
-        status: with which it answers calls.
+        status: with which it answers the next call; 200: it passes it on.
     """
 
     def __init__(self, shop: int) -> None:
@@ -368,6 +383,7 @@ class FaultyGate:
         app = web.Application()
         app.router.add_post("/mcp", self._pass_on)
         app.router.add_post("/moved", self._move)
+        app.router.add_post("/slash", self._move_within)
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", 0).start()
@@ -380,14 +396,22 @@ class FaultyGate:
 
     async def _pass_on(self, request: web.Request) -> web.Response:
         body = await request.json()
+        status = 200
         if body["method"] == "tools/call":
-            return web.Response(status=self.status, text=f"no: {request.headers['authorization']}")
+            status, self.status = self.status, 200
+        if status != 200:
+            return web.Response(status=status, text=f"no: {request.headers['authorization']}")
         kept = {name: value for name, value in request.headers.items() if name.lower() != "host"}
         url = f"http://127.0.0.1:{self._shop}/mcp"
         async with self._client.post(url, data=await request.read(), headers=kept) as answer:
             passed = ("content-type", "mcp-session-id")
             headers = {name: answer.headers[name] for name in passed if name in answer.headers}
+            if answer.status == 202:
+                headers["content-type"] = "text/plain"
             return web.Response(status=answer.status, body=await answer.read(), headers=headers)
+
+    async def _move_within(self, _request: web.Request) -> web.Response:
+        raise web.HTTPTemporaryRedirect("/mcp")
 
     async def _move(self, _request: web.Request) -> web.Response:
         raise web.HTTPTemporaryRedirect(f"http://127.0.0.1:{self._shop}/mcp")
@@ -411,6 +435,86 @@ async def test_a_status_of_http_says_whether_the_call_was_made(shop: tuple[int, 
         await line.until("mcp_list_tools.failed")
         assert "status 307, a redirect that is not followed" in line.of("error")[0]["error"]["message"]
         await line.mcp.close()
+
+
+async def test_a_server_that_redirects_within_its_origin_is_used_and_only_the_last_attempt_counts(
+    shop: tuple[int, Path],
+):
+    async with FaultyGate(shop[0]) as gate:
+        fields = {**NEVER, "authorization": SECRET, "server_url": f"http://127.0.0.1:{gate.port}/slash"}
+        async with listed(gate.port, fields=fields) as line:
+            assert await line.tool("shop_greet").run({"name": "Ada"}, key="k") == {"result": "hello Ada"}
+            # It has forgotten the session: the call is made again on another connection.
+            gate.status = 404
+            with pytest.raises(EngineError, match="out of stock"):
+                await line.tool("shop_refuse").run({}, key="again")
+            error = line.calls()[-1]["error"]
+            assert (error["type"], gate.status) == ("tool_execution_error", 200)
+            line.order.over()
+
+
+async def test_a_server_that_is_silent_is_not_reached():
+    with silent_host() as port:
+        line = Line(port)
+        line.declare()
+        await line.until("mcp_list_tools.failed")
+        assert "its host cannot be reached" in line.of("error")[0]["error"]["message"]
+        await line.mcp.close()
+
+
+async def test_a_connection_that_is_withdrawn_as_the_call_ends_is_closed(shop: tuple[int, Path]):
+    def connections() -> int:
+        return sum(task.get_name() == "tools.mcp" for task in asyncio.all_tasks())
+
+    async with listed(shop[0]) as line:
+        assert connections() == 1
+        line.mcp.use([], is_update=True)
+        await line.mcp.close()
+        assert connections() == 0
+
+
+async def test_the_libraries_log_about_the_operators_servers_and_not_about_those_of_clients(
+    shop: tuple[int, Path], caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level(logging.DEBUG)
+    async with listed(shop[0], fields=NEVER) as line:
+        await line.tool("shop_greet").run({"name": "Ada"}, key="k")
+        assert [record.name for record in caplog.records if record.name.partition(".")[0] in TALKATIVE] == []
+        async with opened(McpAddress(url=f"http://127.0.0.1:{shop[0]}/mcp")):
+            names = {record.name for record in caplog.records}
+            assert names >= {"mcp.client.streamable_http", "httpx2", "httpcore2.http11"}
+
+
+async def test_a_choice_names_one_tool_of_a_server_and_one_that_it_has(shop: tuple[int, Path]):
+    any_tool, greet = (ToolChoice(is_required=True, name=name, label="shop") for name in (None, "greet"))
+    url = f"http://127.0.0.1:{shop[0]}/mcp"
+    servers = [
+        McpDeclaration("shop", url, allowed=allowed)
+        for allowed in (
+            None,
+            McpToolFilter(frozenset({"greet", "order"})),
+            McpToolFilter(frozenset({"greet"})),
+        )
+    ]
+    line = Line(shop[0])
+    for is_listed in (False, True):
+        for server, has_one in zip(servers, (False, False, True), strict=True):
+            line.mcp.use([server])
+            if is_listed:
+                await line.mcp.until_listed()
+            line.mcp.check_choice(greet, [server], param="p")
+            known = ToolChoice(is_required=True, name="shop_greet") if is_listed else ToolChoice()
+            assert line.mcp.named(greet) == known
+            if has_one:
+                line.mcp.check_choice(any_tool, [server], param="p")
+                assert line.mcp.named(any_tool) == known
+            else:
+                with pytest.raises(ProtocolError, match="add the name of a tool of 'shop'") as refused:
+                    line.mcp.check_choice(any_tool, [server], param="p")
+                assert refused.value.code == "not_supported"
+    with pytest.raises(ProtocolError, match="'shop' has no tool 'sell'"):
+        line.mcp.check_choice(ToolChoice(is_required=True, name="sell", label="shop"), servers, param="p")
+    await line.mcp.close()
 
 
 class Shopper(CallingOpenAi):
@@ -506,20 +610,26 @@ async def test_the_official_client_brings_a_server_and_the_call_goes_on_whatever
             await caller.until("response.done", count=6)
             asked = [each["messages"][-1]["content"] for each in llm.requests]
             assert offered(llm.requests[asked.index("call own_enter {}")]) == ["own_enter"]
+            # One that turns out to be impossible ends, and the next one is accepted.
+            sole = {**own, "server_label": "sole"}
+            choice = {"type": "mcp", "server_label": "sole", "name": "sell"}
+            await ask(caller, "never asked", tools=[sole], tool_choice=choice)
+            failed = (await caller.until("response.done", count=7)).response
+            assert failed.status == "failed" and "never asked" not in json.dumps(llm.requests)
             # A response that is cancelled while its tools are being listed is not made.
             hung = {**own, "server_label": "hung", "server_url": f"http://127.0.0.1:{silent}/mcp"}
             await ask(caller, "call hung_enter {}", tools=[hung])
-            await caller.until("mcp_list_tools.in_progress", count=3)
+            await caller.until("mcp_list_tools.in_progress", count=4)
             await caller.connection.response.cancel()
-            assert (await caller.until("response.done", count=7)).response.status == "cancelled"
+            assert (await caller.until("response.done", count=8)).response.status == "cancelled"
             # Those of the session are there as before, and are not listed again.
             await ask(caller, "call shop_advise {}")
-            await caller.until("response.done", count=9)
+            await caller.until("response.done", count=10)
             assert "hung" not in json.dumps(llm.requests)
             await caller.until("mcp_list_tools.failed")
-            assert len(caller.of("mcp_list_tools.completed")) == 2
+            assert len(caller.of("mcp_list_tools.completed")) == 3
             assert len(caller.of("response.mcp_call.completed")) == 4
-            assert [error.code for error in errors(caller)] == ["mcp_list_tools_failed"]
+            assert [error.code for error in errors(caller)] == ["invalid_value", "mcp_list_tools_failed"]
             caller.order.over()
         events = await events_of(server, session_of(caller), until="left")
         async with httpx.AsyncClient(base_url=server.url) as client:

@@ -428,6 +428,7 @@ class Access:
                 surfaces=["openai_realtime"],
                 instructions=default.instructions,
                 client_tools=default.client_tools,
+                client_mcp=default.client_mcp,
             )
             grants = request.grants(default)
             # The time in which it begins a call, at most that of any token; the call may last longer.

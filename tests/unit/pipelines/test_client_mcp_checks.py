@@ -1,14 +1,23 @@
 """Rights of a client to bring an MCP server, and the names of its tools for the model."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
 from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.grants import ANONYMOUS, ClientIdentity, Grants
-from parley.pipelines.sockets.client_checks import permitted
+from parley.pipelines.sockets.client_checks import check_of, permitted
 from parley.pipelines.sockets.client_mcp import check_servers, free_name
 from parley.protocols.client_mcp import McpDeclaration
-from parley.protocols.client_protocol import CreateResponse, ProtocolError, SessionUpdate, ToolsAnswered
+from parley.protocols.client_protocol import (
+    ClientTool,
+    CreateResponse,
+    ProtocolError,
+    SessionUpdate,
+    ToolsAnswered,
+)
 from parley.serving.gateway.auth.client_settings import ClientsSettings
 
 GRANTED = ClientIdentity(owner="shop", grants=Grants(client_mcp=True))
@@ -75,3 +84,12 @@ def test_a_name_fits_a_model_and_is_taken_by_no_other_tool():
     long = "a" * 70
     assert free_name(long, ()) == "a" * 64
     assert free_name(long, ("a" * 64,)) == f"{'a' * 62}_2"
+
+
+def test_an_update_with_tools_is_checked_in_its_other_fields_too():
+    answering = SimpleNamespace(calls_tools=True, tool_names=frozenset(), forces_tools=True)
+    engines: Any = SimpleNamespace(realtime=None, answering=answering, answers_by_itself=lambda _mode: True)
+    rules = ClientRules(ClientIdentity(owner="shop", grants=Grants(client_tools=True)))
+    tools = (ClientTool("look", "Looks.", {"type": "object"}),)
+    with pytest.raises(ProtocolError, match="answers what it hears by itself"):
+        check_of(engines, "duplex", rules)(SessionUpdate(tools=tools, answers=False))

@@ -26,6 +26,7 @@ from parley.protocols.client_protocol import (
     ReplyBegan,
     ReplyOver,
     ReplyWords,
+    RequestFailed,
     SessionUpdate,
     ToolChoice,
     ToolsAnswered,
@@ -191,6 +192,22 @@ def test_a_response_has_servers_of_its_own():
     talk.say("conversation.item.create", item=message("Hello"))
     [request] = talk.say("response.create", response={"tool_choice": "none"})
     assert isinstance(request, CreateResponse) and request.mcp == ()
+
+
+def test_a_request_that_turns_out_to_be_impossible_ends_and_another_one_is_accepted():
+    talk = Talk()
+    talk.say("conversation.item.create", item=message("Hello"))
+    asked = {"tools": [MCP], "metadata": {"n": "1"}}
+    assert len(talk.say("response.create", response=asked)) == 1
+    created, done = talk.report(RequestFailed("the shop has no such tool"))
+    assert [each["type"] for each in (created, done)] == ["response.created", "response.done"]
+    assert (done["response"]["status"], done["response"]["metadata"]) == ("failed", {"n": "1"})
+    assert done["response"]["status_details"]["error"]["message"] == "the shop has no such tool"
+    assert talk.say("response.create") == [CreateResponse()]
+    # It is reported once.
+    talk.report(ReplyBegan("a"), ReplyOver("a"))
+    assert talk.report(RequestFailed("late")) == []
+    talk.order.over()
 
 
 BEGAN = McpCallBegan("mcp_1", "shop", "look", '{"a": 1}')

@@ -236,15 +236,15 @@ async def test_an_application_ends_the_calls_of_its_users(keys: None, caller: Ev
 async def test_a_secret_has_the_instructions_and_tools_that_the_deployment_gives_users(
     keys: None, caller: EventCaller, granted: bool
 ):
-    wanted = {"instructions": granted, "client_tools": granted}
-    both = {"instructions": True, "client_tools": True}
+    wanted = {"instructions": granted, "client_tools": granted, "client_mcp": granted}
+    both = {"instructions": True, "client_tools": True, "client_mcp": True}
     gateway = Gateway(clients=ClientsSettings(key=GrantSettings(**both), user=GrantSettings(**wanted)))
     async with serving(gateway) as client:
         headers = {**SDP, **bearer(await secret(client))}
         await caller.take(await client.post(PATH, content=(await caller.offer())["sdp"], headers=headers))
         await until_state(caller.connection, "connected")
         grants = gateway.begun[0].identity.grants
-        assert (grants.instructions, grants.client_tools) == (granted, granted)
+        assert (grants.instructions, grants.client_tools, grants.client_mcp) == (granted,) * 3
         assert grants.surfaces == {"openai_realtime"}
 
 

@@ -1,7 +1,10 @@
 """Requests to addresses that a client has chosen: the public ones, and those that the deployment permits."""
 
+import asyncio
 import gzip
+import socket
 import ssl
+import threading
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,14 +13,17 @@ import httpx2
 import pytest
 from aiohttp import web
 
+from parley.models.tools import guarded_http
 from parley.models.tools.guarded_http import (
     MOST_RESPONSE_BYTES,
+    NOT_FOUND_IN_TIME,
     NOT_PUBLIC,
     AddressGuard,
     GuardedTransport,
     is_public,
 )
 from tests.fakes.certificates import self_signed_certificate, server_context
+from tests.fakes.silent_host import silent_host
 
 
 @pytest.mark.parametrize(
@@ -106,6 +112,8 @@ class Site:
                 return web.Response(
                     body=gzip.compress(b"{}"), content_type="application/json", headers=headers
                 )
+            case "accepted":
+                return web.Response(status=202, text="Accepted")
             case "page":
                 return web.Response(text="<html>", content_type="text/html")
             case _:
@@ -123,6 +131,8 @@ async def test_what_a_server_sends_is_bounded_and_of_the_protocols_form():
         assert (await client.post(f"{url}/json")).json() == {}
         # The name that was resolved is still the host of the request.
         assert site.hosts == [f"localhost:{site.port}"]
+        # As Express answers a notification.
+        assert (await client.post(f"{url}/accepted")).status_code == 202
         for kind, fault in (
             ("long", "over 1048576 bytes"),
             ("zip", "compressed"),
@@ -176,3 +186,60 @@ async def test_a_certificate_has_to_be_that_of_the_name_and_not_of_the_address(t
             with pytest.raises(httpx2.ConnectError, match="cannot be reached") as refused:
                 await client.post(f"https://localhost:{site.port}/json")
         assert "Hostname mismatch" in str(refused.value.__cause__)
+
+
+class ManyAddresses(AddressGuard):
+    """Guard of a host that has four addresses."""
+
+    async def addresses_of(self, host: str, port: int) -> Sequence[str]:
+        return [f"127.0.0.{number}" for number in range(1, 5)]
+
+
+async def test_a_host_that_is_silent_is_not_reached_and_few_of_its_addresses_are_tried(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(guarded_http, "CONNECTS_S", 0.2)
+    tried: list[str] = []
+
+    async def trace(name: str, _info: object) -> None:
+        if name == "connection.connect_tcp.started":
+            tried.append(name)
+
+    with silent_host() as port:
+        async with httpx2.AsyncClient(transport=GuardedTransport(ManyAddresses())) as client:
+            with pytest.raises(httpx2.ConnectError, match="cannot be reached"):
+                await client.post(
+                    f"http://localhost:{port}/",
+                    timeout=httpx2.Timeout(5, connect=0.15),
+                    extensions={"trace": trace},
+                )
+    assert 1 <= len(tried) <= 2
+
+
+async def test_a_client_with_a_slow_name_server_has_one_look_up_at_a_time(monkeypatch: pytest.MonkeyPatch):
+    resolve, begun, answers = socket.getaddrinfo, threading.Semaphore(0), threading.Event()
+
+    def look_up(host: str, *given: object, **named: object) -> object:
+        if host != "slow.example":
+            return resolve("127.0.0.1", 80, type=socket.SOCK_STREAM)
+        begun.release()
+        answers.wait(30)
+        raise socket.gaierror("not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    monkeypatch.setattr(guarded_http, "RESOLVE_S", 0.1)
+    slow, other = AddressGuard(), AddressGuard(["quick.example:80"])
+    try:
+        for _ in range(5):
+            with pytest.raises(httpx2.ConnectError, match=NOT_FOUND_IN_TIME):
+                await slow.addresses_of("slow.example", 80)
+        assert begun.acquire(blocking=False) and not begun.acquire(blocking=False)
+        monkeypatch.setattr(guarded_http, "RESOLVE_S", 10)
+        assert await other.addresses_of("quick.example", 80) == ["127.0.0.1"]
+        # The name server answers, and the next look-up is made.
+        waiting = asyncio.create_task(slow.addresses_of("quick.example", 80))
+        answers.set()
+        with pytest.raises(httpx2.ConnectError, match=NOT_PUBLIC):
+            await waiting
+    finally:
+        answers.set()
