@@ -1,6 +1,6 @@
 """Checks of what a client requests, before it has any effect: its rules, and what the deployment supports."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
@@ -102,10 +102,10 @@ def _checked_choice(mcp: ClientMcp, requested: Callable[[], SessionUpdate], acti
     return action
 
 
-def checked_voice(reference_voice: str, action: Action) -> Action:
-    """Refuse another voice to imitate than the one with which the engine is prepared."""
+def checked_voice(reference_voices: Collection[str], action: Action) -> Action:
+    """Refuse other voices to imitate than these, with one of which the engine is prepared."""
     match action:
-        case SessionUpdate(reference_voice=str(wanted)) if wanted != reference_voice:
+        case SessionUpdate(reference_voice=str(wanted)) if wanted not in reference_voices:
             raise ProtocolError(
                 "session.audio.output.voice: a voice that is imitated is set before the conversation begins",
                 code="cannot_update_voice",

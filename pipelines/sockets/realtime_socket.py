@@ -527,9 +527,10 @@ async def run_socket_session(
     session.happen(Began(conversation.session_id, began))
     if not protocol.wants_units:
         await _until_configured(session)
-    # A client goes on to send it where the engine cannot imitate it any more.
-    session.add_check(partial(checked_voice, session.requested.reference_voice or ""))
+    requested_voice = session.requested.reference_voice or ""
     choices = await _choices_of(session, imitated)
+    # A client may go on to send the one that it requested, where that was removed since.
+    session.add_check(partial(checked_voice, {requested_voice, choices.reference_voice}))
     call = Call(
         conversation,
         SOCKET if connection is None else TRACKS,
