@@ -1,4 +1,4 @@
-"""Voice to imitate that a client sends during a call: the one with which the engine is prepared, and no other."""
+"""Voice to imitate that a client sends during a call: that with which the engine is prepared alone."""
 
 import pytest
 
