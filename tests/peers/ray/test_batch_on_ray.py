@@ -25,6 +25,8 @@ from tests.worker_process import ROOT
 pytestmark = [pytest.mark.alone, pytest.mark.packages, pytest.mark.slow]
 
 PATIENCE_S = 120.0
+# Of 10 to 26 s: more work than fits between the start of a job and its kill, also on an idle machine.
+FILES = 120
 FAILING = ("--engine", "tests.recognisers_that_fail:FailingStt", "--set")
 
 
@@ -58,16 +60,15 @@ def test_a_job_on_two_nodes_that_is_killed_does_every_file_once(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     speech = np.tile(np.frombuffer(opening(), "<i2").astype(np.float32) / 32_768, 5)
-    # Of 10 to 26 s: more work than fits between the start of a job and its kill.
-    clips = [Speech(str(place), speech[: RATE_HZ * (10 + 4 * (place % 5))], "") for place in range(40)]
+    clips = [Speech(str(place), speech[: RATE_HZ * (10 + 4 * (place % 5))], "") for place in range(FILES)]
     outputs = FolderOutputs(tmp_path / "killed")
     on_ray = ("--ray", cluster.address)
     seen = kills(clips, tmp_path, outputs, 6, seed=3, within_s=12.0, options=on_ray, python=cluster.python)
     assert seen["kills"] >= 4 and seen["done_before_the_last_run"] > 0
-    assert (seen["done_once"], seen["written_again"], seen["parked"]) == (40, 0, 1)
+    assert (seen["done_once"], seen["written_again"], seen["parked"]) == (FILES, 0, 1)
     with sqlite3.connect(tmp_path / "killed" / MANIFEST) as database:
         states = dict(database.execute("SELECT state, count(*) FROM items GROUP BY state"))
-    assert states == {"done": 40, "parked": 1}
+    assert states == {"done": FILES, "parked": 1}
 
 
 def sources(inside: Path, bad: str) -> None:
