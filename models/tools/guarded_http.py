@@ -44,13 +44,14 @@ UNICAST = ipaddress.ip_network("2000::/3")
 IN_LAST_BITS = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("::/96"))
 # The same for a name that is not known: clients do not learn which names the network of this process has.
 NOT_PUBLIC = "its host has no public address"
-NOT_FOUND_IN_TIME = f"the address of its host was not found within {RESOLVE_S:g} s"
+NOT_FOUND_IN_TIME = "the address of its host was not found in time"
 TOO_LONG = f"its server's answer has over {MOST_RESPONSE_BYTES} bytes"
 # Extension of a request: called when its response is too long. The protocol's client reports another reason.
 ON_TOO_LONG = "on_too_long"
 MEDIA_TYPES, OK = ("application/json", "text/event-stream"), 200
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+LookUp = Callable[[str, int], Sequence[Address]]
 
 _lookups = ThreadPoolExecutor(MOST_LOOKUPS, thread_name_prefix="guarded.dns")
 
@@ -85,14 +86,25 @@ def literal_address(host: str) -> Address | None:
         return None
 
 
+def look_up(host: str, port: int) -> Sequence[Address]:
+    """Return the addresses of a host, in the order in which to try them. Blocks."""
+    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(ipaddress.ip_address(str(answer[4][0])) for answer in answers))
+
+
 class AddressGuard:
     """Decide to which addresses connections may be made. Looks up one host at a time.
 
     Args:
         hosts: ``host:port`` that the deployment permits, whatever addresses they have.
+        look_up: returns the addresses of a host; may block.
+        resolve_s: longest wait for it.
     """
 
-    def __init__(self, hosts: Collection[str] = ()) -> None:
+    def __init__(
+        self, hosts: Collection[str] = (), *, look_up: LookUp = look_up, resolve_s: float = RESOLVE_S
+    ) -> None:
+        self._look_up, self._resolve_s = look_up, resolve_s
         self._hosts = frozenset(host.lower() for host in hosts)
         self._turn = asyncio.Lock()
         # The latest look-up: its thread goes on where the wait for it is over.
@@ -119,10 +131,10 @@ class AddressGuard:
 
     async def _resolved(self, host: str, port: int) -> Sequence[Address]:
         try:
-            async with asyncio.timeout(RESOLVE_S), self._turn:
+            async with asyncio.timeout(self._resolve_s), self._turn:
                 if self._lookup is not None and not self._lookup.done():
                     await asyncio.gather(asyncio.wrap_future(self._lookup), return_exceptions=True)
-                self._lookup = _lookups.submit(_look_up, host, port)
+                self._lookup = _lookups.submit(self._look_up, host, port)
                 # The end of the wait ends a look-up that has no thread yet, and no other one.
                 return await asyncio.wrap_future(self._lookup)
         except TimeoutError:
@@ -131,23 +143,18 @@ class AddressGuard:
             raise GuardedAddressError(NOT_PUBLIC) from None
 
 
-def _look_up(host: str, port: int) -> Sequence[Address]:
-    """Return the addresses of a host, in the order in which to try them. Blocks."""
-    answers = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(ipaddress.ip_address(str(answer[4][0])) for answer in answers))
-
-
 class GuardedTransport(httpx2.AsyncHTTPTransport):
     """Transport that connects to the addresses that a guard permits, and bounds what comes back.
 
     Args:
         guard: decides.
+        connects_s: time after which no further address is tried.
         more: as for ``httpx2.AsyncHTTPTransport``.
     """
 
-    def __init__(self, guard: AddressGuard, **more: Any) -> None:
+    def __init__(self, guard: AddressGuard, *, connects_s: float = CONNECTS_S, **more: Any) -> None:
         super().__init__(trust_env=False, **more)
-        self._guard = guard
+        self._guard, self._connects_s = guard, connects_s
         # Addresses of hosts with their port, and the end of their time.
         self._checked: BoundedDict[tuple[str, int], tuple[Sequence[str], float]] = BoundedDict(MOST_HOSTS)
 
@@ -162,7 +169,7 @@ class GuardedTransport(httpx2.AsyncHTTPTransport):
         addresses = await self._addresses_of(url.host, port)
         failure: Exception | None = None
         loop = asyncio.get_running_loop()
-        until_s = loop.time() + CONNECTS_S
+        until_s = loop.time() + self._connects_s
         for address in addresses:
             if loop.time() >= until_s:
                 break

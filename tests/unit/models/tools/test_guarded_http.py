@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import ipaddress
 import socket
 import ssl
 import threading
@@ -13,7 +14,6 @@ import httpx2
 import pytest
 from aiohttp import web
 
-from parley.models.tools import guarded_http
 from parley.models.tools.guarded_http import (
     MOST_RESPONSE_BYTES,
     NOT_FOUND_IN_TIME,
@@ -195,10 +195,7 @@ class ManyAddresses(AddressGuard):
         return [f"127.0.0.{number}" for number in range(1, 5)]
 
 
-async def test_a_host_that_is_silent_is_not_reached_and_few_of_its_addresses_are_tried(
-    monkeypatch: pytest.MonkeyPatch,
-):
-    monkeypatch.setattr(guarded_http, "CONNECTS_S", 0.2)
+async def test_a_host_that_is_silent_is_not_reached_and_few_of_its_addresses_are_tried():
     tried: list[str] = []
 
     async def trace(name: str, _info: object) -> None:
@@ -206,7 +203,7 @@ async def test_a_host_that_is_silent_is_not_reached_and_few_of_its_addresses_are
             tried.append(name)
 
     with silent_host() as port:
-        async with httpx2.AsyncClient(transport=GuardedTransport(ManyAddresses())) as client:
+        async with httpx2.AsyncClient(transport=GuardedTransport(ManyAddresses(), connects_s=0.2)) as client:
             with pytest.raises(httpx2.ConnectError, match="cannot be reached"):
                 await client.post(
                     f"http://localhost:{port}/",
@@ -216,25 +213,23 @@ async def test_a_host_that_is_silent_is_not_reached_and_few_of_its_addresses_are
     assert 1 <= len(tried) <= 2
 
 
-async def test_a_client_with_a_slow_name_server_has_one_look_up_at_a_time(monkeypatch: pytest.MonkeyPatch):
-    resolve, begun, answers = socket.getaddrinfo, threading.Semaphore(0), threading.Event()
+async def test_a_client_with_a_slow_name_server_has_one_look_up_at_a_time():
+    begun, answers = threading.Semaphore(0), threading.Event()
 
-    def look_up(host: str, *given: object, **named: object) -> object:
+    def look_up(host: str, _port: int) -> list[ipaddress.IPv4Address | ipaddress.IPv6Address]:
         if host != "slow.example":
-            return resolve("127.0.0.1", 80, type=socket.SOCK_STREAM)
+            return [ipaddress.ip_address("127.0.0.1")]
         begun.release()
         answers.wait(30)
         raise socket.gaierror("not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    monkeypatch.setattr(guarded_http, "RESOLVE_S", 0.1)
-    slow, other = AddressGuard(), AddressGuard(["quick.example:80"])
+    slow = AddressGuard(look_up=look_up, resolve_s=0.5)
+    other = AddressGuard(["quick.example:80"], look_up=look_up, resolve_s=10)
     try:
         for _ in range(5):
             with pytest.raises(httpx2.ConnectError, match=NOT_FOUND_IN_TIME):
                 await slow.addresses_of("slow.example", 80)
         assert begun.acquire(blocking=False) and not begun.acquire(blocking=False)
-        monkeypatch.setattr(guarded_http, "RESOLVE_S", 10)
         assert await other.addresses_of("quick.example", 80) == ["127.0.0.1"]
         # The name server answers, and the next look-up is made.
         waiting = asyncio.create_task(slow.addresses_of("quick.example", 80))
