@@ -327,12 +327,12 @@ class ServerEventWriter:
         item = self._state.mcp.listings.pop(listing_id, None)
         if item is None:
             return []
-        told = f"the MCP server {item.body['server_label']!r} cannot be used: {reason}"
+        why = f"the MCP server {item.body['server_label']!r} cannot be used: {reason}"
         return [
             event("mcp_list_tools.failed", item_id=item.item_id),
             done(item),
             # The event of the failure has no field for its reason.
-            error_event(told, "mcp_list_tools_failed", "tools"),
+            error_event(why, "mcp_list_tools_failed", "tools"),
         ]
 
     def _mcp_call(self, call: McpCallBegan) -> list[Message]:

@@ -30,7 +30,6 @@ from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.protocols.openai_realtime.shapes import TRANSCRIPTION, VOICE_PARAM
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.client_auth import Access, AdmittedClient
-from parley.serving.gateway.auth.usage import RequestRate
 from parley.serving.gateway.call_choices import CallChooser
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.requests import check_connected, check_origin
@@ -43,7 +42,7 @@ from parley.serving.gateway.webrtc.held_calls import (
     HeldCall,
     HeldRealtimeCalls,
 )
-from parley.serving.gateway.webrtc.routes import OFFERING, Door, Offering
+from parley.serving.gateway.webrtc.routes import OFFERING, Door, Offering, offer_rate
 
 PATH = "/v1/realtime/calls"
 APP: AppId = "openai_realtime"
@@ -161,13 +160,8 @@ class RealtimeCalls:
         self._admitted = admitted
         self._held = held
         self._default_mode = default_mode
-        # As many as of calls of pages: offers count whatever their result.
-        self._requests = RequestRate(
-            settings,
-            2 * settings.sessions_per_minute,
-            key_per_minute=2 * settings.clients.key_sessions_per_minute,
-            full="over {limit} offers a minute from this address, try again later",
-        )
+        # As many as of calls of pages.
+        self._requests = offer_rate(settings)
 
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""

@@ -49,6 +49,19 @@ MAX_STARTED_SESSIONS = 1_000
 START_BODY_BYTES = 4_096
 
 
+def offer_rate(settings: ServerTuning) -> RequestRate:
+    """Return the rate of the offers of each client, which count whatever their result.
+
+    A page needs two requests: POST /start, and the offer.
+    """
+    return RequestRate(
+        settings,
+        2 * settings.sessions_per_minute,
+        key_per_minute=2 * settings.clients.key_sessions_per_minute,
+        full="over {limit} offers a minute from this address, try again later",
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Offering:
     """Offer that a task answers.
@@ -124,13 +137,7 @@ class WebRtcRoutes:
         self._check_body = check_body
         self._usage = usage
         self._access = access
-        # A page needs two requests: POST /start, and the offer. They count whatever their result.
-        self._requests = RequestRate(
-            settings,
-            2 * settings.sessions_per_minute,
-            key_per_minute=2 * settings.clients.key_sessions_per_minute,
-            full="over {limit} offers a minute from this address, try again later",
-        )
+        self._requests = offer_rate(settings)
         self._sessions = StartedSessions(max_sessions=MAX_STARTED_SESSIONS, expire_s=settings.start_expire_s)
 
     def router(self) -> APIRouter:
