@@ -22,6 +22,8 @@ SPOKEN = "four five three nine, one four eight eight, zero three four three, six
 TYPED = "4012 8888 8888 1881"
 LEAKS = ("4539", "0343", "6467", "4012", "1881", "four five three", "zero three four three", "six four six")
 WITHIN_S = 90
+# Values that are numbers, of JSON documents and of rows: times and lengths, of which any may have such digits.
+NUMBERS = re.compile(r"(?<=[\[(:,])\s*-?(?:0|[1-9]\d*)(?:\.\d+)?(?=\s*[\]),}])")
 
 
 def private_deployment(folder: Path) -> Path:
@@ -49,7 +51,7 @@ def texts_of(folder: Path) -> dict[str, str]:
 
 def leaks_in(text: str) -> list[str]:
     """Return the parts of both numbers in a text; times and ids may have such digits too."""
-    words = re.sub(r"[-,]", " ", text)
+    words = re.sub(r"[-,]", " ", NUMBERS.sub("", text))
     return [leak for leak in LEAKS if re.search(rf"(?<![\w.]){leak}(?![\w.])", words)]
 
 

@@ -277,6 +277,8 @@ class SocketCall:
         # Messages that the client still sends are ignored.
         reader.cancel()
         self.on_action = None
+        # A check may refer to this session: a call is freed at once, without a garbage collection.
+        self._checks.clear()
         self.line.clear()
         self._close = self._close or self.protocol.goodbye(reason)
         self._unsent.set()
