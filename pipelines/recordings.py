@@ -47,7 +47,7 @@ def decoded_pcm(data: str, where: str, *, most_bytes: int) -> bytes:
     """Return 16-bit PCM at ``AUDIO_RATE_HZ`` from base64 float32. Blocks in proportion to its length.
 
     Raises:
-        Refusal: the data is invalid, or too long.
+        ProtocolError: the data is invalid, or too long.
     """
     try:
         raw = base64.b64decode(data, validate=True)

@@ -223,7 +223,7 @@ def chat_request(text: str) -> ChatRequest | Stop:
     """Parse a message of ``/ws/chat``.
 
     Raises:
-        Refusal: not a valid message.
+        ProtocolError: not a valid message.
     """
     message = json_object(text)
     if message.get("type") == "stop":
@@ -235,7 +235,7 @@ def whole_request(text: str) -> ChatRequest:
     """Parse the body of ``POST /api/chat``: a request whose answer comes whole.
 
     Raises:
-        Refusal: not a valid request.
+        ProtocolError: not a valid request.
     """
     return _checked(_CHAT, json_object(text)).model_copy(update={"streaming": False})
 
@@ -244,7 +244,7 @@ def streaming_message(text: str) -> StreamingMessage:
     """Parse a message of ``/ws/streaming``.
 
     Raises:
-        Refusal: not a valid message.
+        ProtocolError: not a valid message.
     """
     return _checked(_STREAMING, json_object(text))
 
@@ -257,7 +257,7 @@ def given(request: ChatRequest, *, sees: bool = False) -> ChatParts:
         sees: the language model accepts pictures.
 
     Raises:
-        Refusal: an item that no engine of a cascade supports, or no user message at the end.
+        ProtocolError: an item that no engine of a cascade supports, or no user message at the end.
     """
     instructions: list[str] = []
     parts: list[Part] = []

@@ -718,7 +718,7 @@ class ClientProtocol(Protocol):
         Each action is carried out before the next is requested.
 
         Raises:
-            Refusal: the message is not accepted; the call continues.
+            ProtocolError: the message is not accepted; the call continues.
         """
         ...
 
@@ -766,7 +766,7 @@ def json_object(text: str, *, most_values: int = MOST_VALUES) -> Message:
         most_values: maximum number of values.
 
     Raises:
-        Refusal: not a JSON object, or too many parts to be parsed quickly.
+        ProtocolError: not a JSON object, or too many parts to be parsed quickly.
     """
     # Checked before parsing: a million empty objects in 3 MB take a quarter of a second and 200 MB. Base64
     # has none of these characters.
@@ -821,7 +821,7 @@ def parsed(text: str) -> Message:
     """Parse a message of a realtime protocol into a JSON object with a type.
 
     Raises:
-        Refusal: not a JSON object, or without a type.
+        ProtocolError: not a JSON object, or without a type.
     """
     message = json_object(text, most_values=MOST_REALTIME_VALUES)
     if not isinstance(message.get("type"), str):
@@ -833,7 +833,7 @@ def decoded(value: object, *, param: str, most_bytes: int) -> bytes:
     """Decode bytes from base64.
 
     Raises:
-        Refusal: not base64, or too long.
+        ProtocolError: not base64, or too long.
     """
     if not isinstance(value, str):
         raise ProtocolError(f"{param}: expected base64 text", code="invalid_payload", param=param)
@@ -849,7 +849,7 @@ def samples_of(value: object, codec: Codec, *, param: str, most_bytes: int) -> b
     """Decode audio from base64.
 
     Raises:
-        Refusal: not base64, too long, not whole samples, or values that are not finite.
+        ProtocolError: not base64, too long, not whole samples, or values that are not finite.
     """
     data = decoded(value, param=param, most_bytes=most_bytes)
     if len(data) % SAMPLE_BYTES[codec]:
@@ -877,7 +877,7 @@ def text_of(message: Mapping[str, Any], name: str, *, default: str | None = None
     """Return a text field.
 
     Raises:
-        Refusal: missing, not text, or too long.
+        ProtocolError: missing, not text, or too long.
     """
     value = message.get(name, default)
     if value is None:

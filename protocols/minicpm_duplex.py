@@ -518,7 +518,7 @@ def chunk_of(message: Message, *, audio: str, frames: str) -> tuple[list[Action]
     """Return the actions of a chunk, in order, and its duration in milliseconds.
 
     Raises:
-        Refusal: it cannot be read, or is longer than the limit.
+        ProtocolError: it cannot be read, or is longer than the limit.
     """
     data = samples_of(message.get(audio), Codec.FLOAT32, param=audio, most_bytes=MOST_CHUNK_MS * BYTES_PER_MS)
     if not data:
@@ -541,7 +541,7 @@ def pictures_of(message: Message, field: str) -> tuple[bytes, ...]:
     """Return the files of the pictures in a field of a chunk; none where it has no such field.
 
     Raises:
-        Refusal: they cannot be read, or are too many or too large.
+        ProtocolError: they cannot be read, or are too many or too large.
     """
     shown = message.get(field) or []
     if not isinstance(shown, list) or len(shown) > MOST_PICTURES:
@@ -555,7 +555,7 @@ def update_of(message: Message) -> SessionUpdate:
     """Return the settings that ``prepare`` requests.
 
     Raises:
-        Refusal: a setting is invalid or not supported.
+        ProtocolError: a setting is invalid or not supported.
     """
     if message.get("ref_audio_path"):
         raise ProtocolError(
@@ -610,7 +610,7 @@ def voice_in(data: bytes, *, param: str) -> np.ndarray:
     """Return a reference voice from raw float32 at 16 kHz.
 
     Raises:
-        Refusal: not whole or not finite samples.
+        ProtocolError: not whole or not finite samples.
     """
     if len(data) % 4 or not data:
         raise ProtocolError(

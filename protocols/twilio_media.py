@@ -108,7 +108,7 @@ class MediaStream:
         """Parse the next message; return None for ``connected``, which carries no information.
 
         Raises:
-            Refusal: not a valid message, or in the wrong order.
+            ProtocolError: not a valid message, or in the wrong order.
         """
         if len(said) > MOST_MESSAGE_CHARS:
             raise ProtocolError(f"over {MOST_MESSAGE_CHARS} characters", code="too_large")
@@ -245,7 +245,7 @@ def checked_digit(digit: str) -> Digit:
     """Return a key of the telephone.
 
     Raises:
-        Refusal: it is none.
+        ProtocolError: it is none.
     """
     if digit not in DIGITS:
         raise ProtocolError("digit: not a key", code="invalid_payload", param="digit")
@@ -256,7 +256,7 @@ def part(message: Mapping[str, Any], name: str) -> Message:
     """Return an object within a message.
 
     Raises:
-        Refusal: it is not there.
+        ProtocolError: it is not there.
     """
     value = message.get(name)
     if not isinstance(value, dict):
@@ -268,7 +268,7 @@ def text(message: Mapping[str, Any], name: str) -> str:
     """Return a text within a message.
 
     Raises:
-        Refusal: it is not there, empty, or longer than a name is.
+        ProtocolError: it is not there, empty, or longer than a name is.
     """
     value = message.get(name)
     if not isinstance(value, str) or not value or len(value) > MOST_NAME_CHARS:

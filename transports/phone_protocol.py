@@ -22,7 +22,7 @@ class StreamProtocol(Protocol):
         """Return the event that a message carries; None when it carries none.
 
         Raises:
-            Refusal: the message is malformed, or comes in the wrong order.
+            ProtocolError: the message is malformed, or comes in the wrong order.
         """
         ...
 

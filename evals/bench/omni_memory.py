@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     """Build the parser of the command line."""
     root = argparse.ArgumentParser(
         prog="python -m evals.bench omni_memory",
-        description="Measure the memory that conversations with an omni engine leave behind.",
+        description="Measure the memory that conversations with an omni engine do not free.",
     )
     root.add_argument("--engine", choices=sorted(ENGINES), default="moshi")
     root.add_argument("--model", help="directory or id of the weights; default: a tiny model")
@@ -65,7 +65,7 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(
         (
             f"{result['engine']}: {result['sessions']} conversations of {result['units']} units, "
-            f"behind {result['warm_up']} others",
+            f"after {result['warm_up']} others",
             f"| conversations | {' | '.join(str(number) for number in result['rss_bytes'])} |",
             f"|{'---|' * (1 + len(result['rss_bytes']))}",
             f"| memory of the process, MiB | {looks} |",

@@ -219,8 +219,8 @@ class Findings:
             *((f"- {phase}", count) for phase, count in sorted(self.killed_in.items())),
             *((f"- the person in the call {what}", count) for what, count in sorted(self.caller.items())),
             ("acknowledged before a kill", f"{self.acknowledged.total()}: {_counted(self.acknowledged)}"),
-            ("acknowledged behind it", self.acknowledged_later),
-            ("lost behind the kill / in the end", f"{self.lost} / {self.lost_later}"),
+            ("acknowledged after it", self.acknowledged_later),
+            ("lost after the kill / in the end", f"{self.lost} / {self.lost_later}"),
             ("doubled / out of order / gaps", f"{self.doubled} / {self.out_of_order} / {self.gaps}"),
             (
                 "heard too shortly before a kill to be promised / there all the same",

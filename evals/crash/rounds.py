@@ -250,7 +250,7 @@ class Rounds:
                 if self._voice is not None:
                     await self._call_back(client, server, talk, self._voice)
         except (PeerError, aiohttp.ClientError, TimeoutError) as error:
-            self._findings.refused.append(f"round {number}, behind the kill: {error!r}")
+            self._findings.refused.append(f"round {number}, after the kill: {error!r}")
         finally:
             await talk.over()
 

@@ -36,7 +36,7 @@ from parley.models.tts import TTS
 from parley.models.tts.flite import FliteSettings
 from parley.protocols.twilio_media import RATE_HZ
 
-TARGET = "pacing error p99 of at most 20 ms with 30 calls on 2 cores; processor's time beside stock's"
+TARGET = "pacing error p99 of at most 20 ms with 30 calls on 2 cores; processor time compared with stock's"
 GOAL_MS = 20.0
 FAKED = {
     "parley": "nothing; the callers say nothing, so recogniser and model are idle and the detector rests",

@@ -194,7 +194,7 @@ class ChatConversation:
         """Commit a turn, and have the model read it.
 
         Raises:
-            Refusal: the turn cannot be answered here.
+            ProtocolError: the turn cannot be answered here.
             AgentError: a step failed.
         """
         asked = given(request, sees=self._engines.answering.sees)
@@ -259,7 +259,7 @@ class ChatConversation:
         """Return the dialogue in words, with its pictures.
 
         Raises:
-            Refusal: a recording or a picture is invalid, or there is nothing to answer.
+            ProtocolError: a recording or a picture is invalid, or there is nothing to answer.
             EngineError: a recording was not transcribed in time.
         """
         left_bytes = int(self._settings.most_audio_s * AUDIO_RATE_HZ) * FLOAT_BYTES

@@ -174,7 +174,7 @@ def permitted(action: Action, rules: ClientRules) -> Action:
     Text that they do permit is noted in the rules.
 
     Raises:
-        Refusal: nothing is left of the action.
+        ProtocolError: nothing is left of the action.
     """
     match action:
         case EarlierReply():

@@ -143,7 +143,7 @@ class _AskedTools:
         return self._usage.take_of_call()
 
     def answer(self, call_id: str, output: str) -> None:
-        """Take the client's answer to a call of a tool. Raises Refusal when it is not awaited."""
+        """Take the client's answer to a call of a tool. Raises ProtocolError when it is not awaited."""
         asked = self._asked.pop(call_id, None)
         if asked is None or asked.done():
             raise ProtocolError(
@@ -258,7 +258,7 @@ class _ActionHandler:
         await session.attend(self.act)
 
     async def act(self, action: Action) -> None:
-        """Perform an action. Raises Refusal when it is not possible."""
+        """Perform an action. Raises ProtocolError when it is not possible."""
         call, happen, receiver = self._call, self._transport.report, self._call.client.entry.receiver()
         if isinstance(action, Typed | CreateResponse | CancelResponse):
             self._drop_waiting()

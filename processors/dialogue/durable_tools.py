@@ -75,7 +75,7 @@ DRAIN_S = 10.0
 
 NOT_RUN = "the call could not be written down, so it was not run"
 WITHDRAWN = "the call was interrupted before it began and was not run"
-UNKNOWN = "nobody knows whether the call took effect; do not make it again unless the person asks for it"
+UNKNOWN = "it is not known whether the call took effect; do not make it again unless the person asks for it"
 NO_RECORD = "the call was made, and its result is not written down yet"
 NOT_OFFERED = "this tool is not offered in this conversation any more; the call was not run"
 NO_REQUEST = "the client has no model request left; the call was not run"

@@ -89,7 +89,7 @@ class Reader:
         """Yield the actions of one event.
 
         Raises:
-            Refusal: the event is not accepted.
+            ProtocolError: the event is not accepted.
         """
         self.event_id = None
         given = parsed(text)

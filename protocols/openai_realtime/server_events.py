@@ -2,7 +2,7 @@
 
 There is one response at a time. The bot's speech is its message. A tool call during the speech is another
 item of the same response; otherwise it is a response of its own. An item's audio is a reply of the call, and
-``HeardUntil`` refers to it by the reply's id.
+``Trimmed`` refers to it by the reply's id.
 """
 
 from collections.abc import Sequence

@@ -164,7 +164,7 @@ def mapping(given: Mapping[str, Any], name: str, *, param: str = "", optional: b
     """Return a field that is an object.
 
     Raises:
-        Refusal: missing and not optional, or not an object.
+        ProtocolError: missing and not optional, or not an object.
     """
     value = given.get(name)
     if value is None and optional:
@@ -200,7 +200,7 @@ def updated(
     """Return the settings after a ``session.update``, and its tools as far as it changes them.
 
     Raises:
-        Refusal: a part of it is not supported; nothing is changed.
+        ProtocolError: a part of it is not supported; nothing is changed.
     """
     kind = session.get("type", old.kind)
     if kind not in (REALTIME, TRANSCRIPTION):
@@ -251,7 +251,7 @@ def detection(given: Mapping[str, Any]) -> Message:
     The deployment's policy decides; a client sets its patience by ``eagerness``, and no thresholds.
 
     Raises:
-        Refusal: an unknown type, or an option that is not supported.
+        ProtocolError: an unknown type, or an option that is not supported.
     """
     kind = given.get("type") or "server_vad"
     if kind not in ("server_vad", "semantic_vad"):
@@ -313,7 +313,7 @@ def response_request(response: Message, settings: Settings, faults: Faults) -> R
     """Return what a ``response.create`` requests.
 
     Raises:
-        Refusal: a part of it is not supported.
+        ProtocolError: a part of it is not supported.
     """
     conversation = response.get("conversation")
     if conversation not in (None, "auto", "none"):
@@ -422,7 +422,7 @@ def picture_of(url: object, *, param: str) -> bytes:
     """Return the image file in a data URL.
 
     Raises:
-        Refusal: not such a URL; nothing is fetched from elsewhere.
+        ProtocolError: not such a URL; nothing is fetched from elsewhere.
     """
     head, _, data = url.partition(",") if isinstance(url, str) else ("", "", "")
     if not head.startswith("data:image/") or not head.endswith(";base64"):

@@ -125,7 +125,7 @@ class Items:
         """Return an item that is not in the conversation yet.
 
         Raises:
-            Refusal: its id is taken.
+            ProtocolError: its id is taken.
         """
         chosen = (
             item_id if isinstance(item_id, str) and 0 < len(item_id) <= MOST_ITEM_CHARS else new_id("item")

@@ -126,7 +126,7 @@ class PooledConversation:
         """Wait for a worker (``Placing``).
 
         Raises:
-            NotPlaced: there will be no worker.
+            AssignmentRefused: there will be no worker.
             EngineError: none of the assigned workers accepts the conversation.
         """
         news: AssignmentRefused | None = None

@@ -270,7 +270,7 @@ class Pool:
                 intervals; must not block.
 
         Raises:
-            NotPlaced: it does not get one.
+            AssignmentRefused: it does not get one.
             ValueError: the ticket is taken.
         """
         if want.ticket_id in self._waiters or want.ticket_id in self._placed:
@@ -282,7 +282,7 @@ class Pool:
         """Wait until a conversation that lost its worker has another.
 
         Raises:
-            NotPlaced: it does not get one.
+            AssignmentRefused: it does not get one.
         """
         waiter = self._again.pop(placed.ticket_id, None)
         if waiter is None:

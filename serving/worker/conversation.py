@@ -155,7 +155,7 @@ class WorkerConversation:
             lease the engine again after it.
 
         Raises:
-            Hangs: a call of the engine does not return.
+            EngineHungError: a call of the engine does not return.
         """
         over = _Over(CloseReason.GONE)
         try:

@@ -22,7 +22,7 @@ SPOKEN = "four five three nine, one four eight eight, zero three four three, six
 TYPED = "4012 8888 8888 1881"
 LEAKS = ("4539", "0343", "6467", "4012", "1881", "four five three", "zero three four three", "six four six")
 WITHIN_S = 90
-# Values that are numbers, of JSON documents and of rows: times and lengths, of which any may have such digits.
+# Numbers of JSON documents and rows: times and lengths, of which any may have such digits.
 NUMBERS = re.compile(r"(?<=[\[(:,])\s*-?(?:0|[1-9]\d*)(?:\.\d+)?(?=\s*[\]),}])")
 
 

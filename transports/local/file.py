@@ -232,7 +232,7 @@ class FileTransport(BaseTransport):
         events.publish(ClientDelayReported(events.now_ms(), 0))
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain (``SetsGain``) from the next chunk on; the chunk that is playing stays as it is."""
+        """Set the gain (``SupportsGain``) from the next chunk on; the one that is playing stays as it is."""
         self._file_output.gain.set_db(gain_db)
 
     def input(self) -> FileInput:

@@ -175,7 +175,7 @@ class LocalTransport(BaseTransport):
         declare_events(self, "on_client_connected", "on_client_disconnected")
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next piece that the device takes (``SetsGain``)."""
+        """Set the gain of the next piece that the device takes (``SupportsGain``)."""
         self.buffer.set_gain_db(gain_db)
 
     @property

@@ -76,7 +76,7 @@ class SerializedStream(ABC):
         """Return the beginning of a stream, and the serializer that translates it.
 
         Raises:
-            Refusal: the stream is in an unsupported format.
+            ProtocolError: the stream is in an unsupported format.
         """
 
     @abstractmethod
@@ -97,7 +97,7 @@ class SerializedStream(ABC):
 
     @abstractmethod
     def check_audio(self, message: JsonMessage) -> None:
-        """Raise Refusal for a message without audio, or with audio that is not the caller's."""
+        """Raise ProtocolError for a message without audio, or with audio that is not the caller's."""
 
     # Messages from the network.
 
@@ -130,7 +130,7 @@ class SerializedStream(ABC):
         return await self._translated(self._serializer, message)
 
     async def read_bytes(self, message: bytes) -> Event | None:
-        """Read a binary message. Raises Refusal by default: most networks send none."""
+        """Read a binary message. Raises ProtocolError by default: most networks send none."""
         raise ProtocolError("expected a text message, got bytes", code="invalid_payload")
 
     async def _start(self, parsed: JsonMessage) -> Started:
@@ -189,7 +189,7 @@ class SerializedStream(ABC):
 
 
 def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None:
-    """Raise Refusal for audio that is not at 8 kHz, or not as expected.
+    """Raise ProtocolError for audio that is not at 8 kHz, or not as expected.
 
     Args:
         format_: the network's description of the audio.
@@ -205,5 +205,5 @@ def check_format(format_: JsonMessage, rate_field: str, **expected: Any) -> None
 
 
 def check_payload(payload: object) -> None:
-    """Raise Refusal for audio that is not valid base64, or is longer than one message may be."""
+    """Raise ProtocolError for audio that is not valid base64, or is longer than one message may be."""
     decoded(payload, param="media.payload", most_bytes=MOST_PAYLOAD_BYTES * PCM_BYTES_PER_SAMPLE)

@@ -17,7 +17,7 @@ class TwilioProtocol:
         self._to_caller = ToCaller("")
 
     async def read(self, message: Message) -> Event | None:
-        """Return the event of a text message (``StreamProtocol``). Raises Refusal for a binary one."""
+        """Return the event of a text message (``StreamProtocol``). Raises ProtocolError for a binary one."""
         if isinstance(message, bytes):
             raise ProtocolError("expected a text message, got bytes", code="invalid_payload")
         event = self._stream.read(message)

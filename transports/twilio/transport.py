@@ -193,7 +193,7 @@ class PhoneInput(DirectAudioInput):
                 button = KeypadEntry(what)
             except ValueError:
                 # A to D, which the phone of a caller does not have.
-                logger.info(f"the key {what} is nobody's")
+                logger.info(f"the key {what} belongs to no call")
                 return
             if self._phone.on_key is not None:
                 self._phone.on_key(what)
@@ -362,7 +362,7 @@ class PhoneTransport(BaseTransport):
         events.publish(UnplayedReported(events.now_ms(), unplayed_ms))
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next audio (``SetsGain``)."""
+        """Set the gain of the next audio (``SupportsGain``)."""
         self._phone_output.gain.set_db(gain_db)
 
     def release(self) -> None:

@@ -176,7 +176,7 @@ class EventTransport(SocketTransport):
         await self.client.connect()
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next packet (``SetsGain``)."""
+        """Set the gain of the next packet (``SupportsGain``)."""
         self.client.set_gain_db(gain_db)
 
     def release(self) -> None:

@@ -201,7 +201,7 @@ class PacedWebRTCTransport(BaseTransport):
         return self._client.quiet_ms()
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next packet (``SetsGain``)."""
+        """Set the gain of the next packet (``SupportsGain``)."""
         self._client.set_gain_db(gain_db)
 
     def release(self) -> None:

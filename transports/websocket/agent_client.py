@@ -181,7 +181,7 @@ class AgentTransport(BaseTransport):
         declare_events(self, "on_client_connected", "on_client_disconnected")
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next piece (``SetsGain``)."""
+        """Set the gain of the next piece (``SupportsGain``)."""
         self.buffer.set_gain_db(gain_db)
 
     def input(self) -> AgentInput:

@@ -65,7 +65,7 @@ class MessageSocket(Generic[T]):
 
     Args:
         peer: the client's socket.
-        read: makes a typed message of a text, or raises Refusal; runs in a thread for a large one.
+        read: makes a typed message of a text, or raises ProtocolError; runs in a thread for a large one.
         is_stop: returns whether a message ends the present answer; such a message is not queued.
         settings: bounds.
         on_first_message: called with the first message that is accepted; must not block.

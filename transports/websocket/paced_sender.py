@@ -75,7 +75,7 @@ class SpeechLine:
             at_once: it was said before, and goes on without waiting for the clock.
 
         Raises:
-            Refusal: too much waits.
+            ProtocolError: too much waits.
         """
         self.check_room((audio.length_us if isinstance(audio, Coded) else self._length_us(audio)) // 1000)
         if isinstance(audio, Coded):
@@ -88,7 +88,7 @@ class SpeechLine:
         self._waiting.extend(pieces)
 
     def check_room(self, long_ms: float) -> None:
-        """Raise Refusal when this much more speech may not wait."""
+        """Raise ProtocolError when this much more speech may not wait."""
         if self._held_us + long_ms * 1000 > self._most_us:
             raise ProtocolError(
                 f"{self.held_ms // 1000} s of speech are waiting: send it in real time",
@@ -100,7 +100,7 @@ class SpeechLine:
         """Queue an action after the speech so far.
 
         Raises:
-            Refusal: too many actions wait.
+            ProtocolError: too many actions wait.
         """
         picture_bytes = _picture_bytes(action)
         if self._wants >= MOST_WANTS or self._picture_bytes + picture_bytes > MOST_PICTURE_BYTES:

@@ -26,7 +26,7 @@ class MixedPeer:
         """Return the next message; None when the socket is closed.
 
         Raises:
-            Refusal: the message is too large.
+            ProtocolError: the message is too large.
         """
         try:
             message = await self._socket.receive()
@@ -73,7 +73,7 @@ class StarlettePeer(MixedPeer):
     """Peer that sends text alone; see ``transports.websocket.session.SocketPeer``."""
 
     async def receive(self) -> str | None:
-        """Return the next message (``SocketPeer``). Raises Refusal for a binary one."""
+        """Return the next message (``SocketPeer``). Raises ProtocolError for a binary one."""
         message = await self.take()
         if isinstance(message, bytes):
             raise ProtocolError("expected a text message, got bytes", code="invalid_payload")

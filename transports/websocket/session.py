@@ -84,7 +84,7 @@ class SocketPeer(Protocol):
         """Return the next message; None when there will be no more.
 
         Raises:
-            Refusal: the message cannot be read.
+            ProtocolError: the message cannot be read.
         """
         ...
 
@@ -152,8 +152,8 @@ class SocketCall:
         protocol: of the client.
         settings: bounds.
         rate_hz: rate of the pipeline's input.
-        check: raises Refusal for an action that this deployment does not support for this client, before it
-            has any effect; returns the action to perform.
+        check: raises ProtocolError for an action that this deployment does not support for this client, before
+            it has any effect; returns the action to perform.
         on_first_word: called when the client no longer counts as holding a line in silence; may be called
             again.
 
@@ -520,7 +520,7 @@ class SocketCall:
         """Perform an action, now or once a handler attends.
 
         Raises:
-            Refusal: too much waits.
+            ProtocolError: too much waits.
         """
         if self.on_action is not None:
             await self.on_action(action)

@@ -655,7 +655,7 @@ class SocketTransport(BaseTransport):
         self._socket_output.cut()
 
     def set_gain_db(self, gain_db: float) -> None:
-        """Set the gain of the next audio (``SetsGain``).
+        """Set the gain of the next audio (``SupportsGain``).
 
         A reduction has no effect while the client has so much audio already that it would be heard when the
         reason for it is over.

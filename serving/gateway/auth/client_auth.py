@@ -4,8 +4,8 @@ With keys (a variable of the environment that holds one or several, separated by
 credential to begin a call, open a socket or create a session. The credential is a key, a token
 (``client_keys``) or the operator's token. An application's back end gets tokens for its users by ``POST
 /api/token``, with a body that narrows what the user may do. Each token begins one conversation, within
-``call_token_s``. ``next_token`` in the answer begins another one for the same user, until
-``call_token_renewed_s`` after the first. Until then any of a user's tokens, even a used one, reads, types
+``CALL_TOKEN_S``. ``next_token`` in the answer begins another one for the same user, until
+``CALL_TOKEN_RENEWED_S`` after the first. Until then any of a user's tokens, even a used one, reads, types
 into and deletes the sessions that this user has begun.
 
 A session belongs to the client that began it: to a key, to a user of a key, or to a browser without a

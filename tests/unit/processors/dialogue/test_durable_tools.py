@@ -227,9 +227,9 @@ def test_arguments_that_are_no_json_or_without_end_are_not_run(world: World):
     ("answer", "outcome", "reason"),
     [
         (EngineError("no table is free", engine="order"), "failed", "no table is free"),
-        (EffectUnknownError("the line broke", engine="order"), "unknown", "the line broke; nobody knows"),
-        (RuntimeError("a bug"), "unknown", "it broke (RuntimeError); nobody knows"),
-        (TimeoutError("of its own"), "unknown", "it broke (TimeoutError); nobody knows"),
+        (EffectUnknownError("the line broke", engine="order"), "unknown", "the line broke; it is not known"),
+        (RuntimeError("a bug"), "unknown", "it broke (RuntimeError); it is not known"),
+        (TimeoutError("of its own"), "unknown", "it broke (TimeoutError); it is not known"),
     ],
 )
 def test_a_tool_that_fails_says_so_to_the_model_and_in_the_session(
