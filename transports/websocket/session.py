@@ -152,8 +152,8 @@ class SocketCall:
         protocol: of the client.
         settings: bounds.
         rate_hz: rate of the pipeline's input.
-        check: raises ProtocolError for an action that this deployment does not support for this client, before
-            it has any effect; returns the action to perform.
+        check: raises ProtocolError for an action that this deployment does not support for this client,
+            before it has any effect; returns the action to perform.
         on_first_word: called when the client no longer counts as holding a line in silence; may be called
             again.
 

@@ -1,8 +1,8 @@
 """Socket ``/ws`` of Pipecat's clients (Protocol Buffers) and of its evaluation tool (``pipecat eval run``).
 
 Input: a handshake, admitted like all others (``RealtimeSockets.admitted``). ``?session=`` goes on with a
-session, ``?mode=`` chooses the pipeline, and ``?voice=``, ``?preset=`` and ``?reference_voice=`` are choices of the
-caller (``call_choices``). Output: one conversation over it. The first message shows the kind of
+session, ``?mode=`` chooses the pipeline, and ``?voice=``, ``?preset=`` and ``?reference_voice=`` are choices
+of the caller (``call_choices``). Output: one conversation over it. The first message shows the kind of
 client: text of the tool, or bytes. The socket takes no line before that message, which has to come within
 ``socket_open_s``, and the number of sockets without one is bounded. From then on it waits for a line where
 there is none. A refused socket is closed with a code and a reason.
