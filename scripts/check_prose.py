@@ -1,12 +1,12 @@
-"""Check the prose of the code: first words of docstrings, banned words, length of sentences.
+"""Check the prose of code and documents: first words of docstrings, banned words, length of sentences.
 
-Reads the docstrings and comments of every Python file under the folders that are given (all that git tracks
-without one) and prints each finding with its place. Rules:
+Reads the docstrings and comments of every Python file, and the text of every Markdown document, under the
+folders that are given (all that git tracks without one) and prints each finding with its place. Rules:
 
 * A docstring begins with an imperative verb or with the noun it describes. At most ``HEADLESS_SHARE`` of all
   begin with a word of ``HEADLESS``.
-* No word of ``BANNED`` in docstrings and comments.
-* 95 % of sentences have at most ``SENTENCE_WORDS`` words.
+* No word of ``BANNED`` in docstrings, comments and documents.
+* 95 % of sentences of docstrings have at most ``SENTENCE_WORDS`` words, and so have those of documents.
 
 Exit status: 0 all rules hold, 1 one does not.
 """
@@ -33,25 +33,33 @@ SENTENCE_SHARE = 0.95
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 # A sentence ends at a full stop before a capital, and at an empty line or the next item of a list.
 _SENTENCE_END = re.compile(r"(?<=[.!?:;])\s+(?=[\"'`(*A-Z])|\n\s*\n|\n\s*[*-] ")
+# A sentence of a document also ends before an item of a numbered list.
+_DOCUMENT_SENTENCE_END = re.compile(_SENTENCE_END.pattern + r"|\n\s*\d+\. ")
+_FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_LINK_TARGET = re.compile(r"\]\([^)]*\)")
+# Texts that callers are answered from and that tests ask about, and lists of changes, which quote old names.
+NO_DOCUMENTS = ("knowledge/", "evals/", "tests/", "changes/", "CHANGELOG.md")
 # What is quoted is code or an example, and has other rules.
 _QUOTED = re.compile(r"``[^`]*``|\"[^\"\n]*\"|`[^`\n]*`")
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A docstring or a comment.
+    """A docstring, a comment or a document.
 
     Attributes:
         path: of the file.
         line: number of its first line, from 1.
         text: of the passage.
-        is_docstring: false for a comment.
+        is_docstring: false for a comment and a document.
+        is_document: true for the text of a whole document.
     """
 
     path: Path
     line: int
     text: str
     is_docstring: bool
+    is_document: bool = False
 
     @property
     def is_headless(self) -> bool:
@@ -67,7 +75,10 @@ class Passage:
     @property
     def sentences(self) -> tuple[int, ...]:
         """Number of words of each sentence."""
-        lengths = (len(_WORD.findall(sentence)) for sentence in _SENTENCE_END.split(self.text))
+        text, end = self.text, _SENTENCE_END
+        if self.is_document:
+            text, end = _QUOTED.sub("X", _LINK_TARGET.sub("]", text)), _DOCUMENT_SENTENCE_END
+        lengths = (len(_WORD.findall(sentence)) for sentence in end.split(text))
         return tuple(length for length in lengths if length)
 
 
@@ -99,21 +110,42 @@ def comments(path: Path, source: str) -> Iterator[Passage]:
         yield Passage(path, first, "\n".join(lines), False)
 
 
+def document(path: Path, source: str) -> Passage:
+    """Return the text of a Markdown document without its code, tables and headings."""
+    prose = _FENCED.sub("\n\n", source)
+    lines = [line for line in prose.split("\n") if not line.lstrip().startswith(("|", "#", "<"))]
+    return Passage(path, 1, "\n".join(lines), False, is_document=True)
+
+
 def passages(paths: list[Path]) -> list[Passage]:
-    """Return all docstrings and comments of Python files."""
+    """Return all docstrings and comments of Python files, and all documents."""
     found: list[Passage] = []
     for path in paths:
         source = path.read_text(encoding="utf-8")
-        found += [*docstrings(path, source), *comments(path, source)]
+        if path.suffix == ".md":
+            found.append(document(path, source))
+        else:
+            found += [*docstrings(path, source), *comments(path, source)]
     return found
 
 
 def tracked(folders: list[str]) -> list[Path]:
-    """Return the Python files that git tracks in folders, or everywhere."""
+    """Return the Python files and documents that git tracks in folders, or everywhere."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--", *(folders or ["."])], capture_output=True, text=True, check=True
     ).stdout
-    return [Path(name) for name in listed.split("\0") if name.endswith(".py") and Path(name).is_file()]
+    return [
+        Path(name)
+        for name in listed.split("\0")
+        if (name.endswith(".py") or (name.endswith(".md") and not name.startswith(NO_DOCUMENTS)))
+        and Path(name).is_file()
+    ]
+
+
+def longest_of_most(passages: list[Passage]) -> int:
+    """Return the number of words that a share of ``SENTENCE_SHARE`` of all sentences do not exceed."""
+    lengths = sorted(length for passage in passages for length in passage.sentences)
+    return lengths[int(SENTENCE_SHARE * (len(lengths) - 1))] if lengths else 0
 
 
 def main() -> int:
@@ -126,23 +158,24 @@ def main() -> int:
     documented = [passage for passage in found if passage.is_docstring]
     headless = [passage for passage in documented if passage.is_headless]
     banned = [passage for passage in found if passage.banned]
-    lengths = sorted(length for passage in documented for length in passage.sentences)
-    longest = lengths[int(SENTENCE_SHARE * (len(lengths) - 1))] if lengths else 0
+    documents = [passage for passage in found if passage.is_document]
+    longest, longest_of_documents = longest_of_most(documented), longest_of_most(documents)
     share = len(headless) / max(1, len(documented))
     for passage in headless:
         print(f"{passage.path}:{passage.line}: headless: {passage.text.splitlines()[0]}")
     for passage in banned:
         print(f"{passage.path}:{passage.line}: banned: {', '.join(passage.banned)}")
     if options.long:
-        for passage in documented:
+        for passage in [*documented, *documents]:
             if max(passage.sentences, default=0) > SENTENCE_WORDS:
                 print(f"{passage.path}:{passage.line}: long: {max(passage.sentences)} words")
     print(
         f"{len(documented)} docstrings, {100 * share:.1f} % headless (at most {100 * HEADLESS_SHARE:.0f}); "
-        f"{len(banned)} passages with banned words; 95 % of sentences within {longest} words "
-        f"(at most {SENTENCE_WORDS})"
+        f"{len(banned)} passages with banned words; 95 % of sentences within {longest} words, "
+        f"of {len(documents)} documents within {longest_of_documents} (at most {SENTENCE_WORDS})"
     )
-    return int(share >= HEADLESS_SHARE or bool(banned) or longest > SENTENCE_WORDS)
+    too_long = max(longest, longest_of_documents) > SENTENCE_WORDS
+    return int(share >= HEADLESS_SHARE or bool(banned) or too_long)
 
 
 if __name__ == "__main__":
