@@ -49,8 +49,8 @@ def test_sentences_end_at_a_full_stop_and_at_an_item_of_a_list(tmp_path: Path) -
 def test_a_document_is_read_without_its_code_tables_and_targets_of_links(tmp_path: Path) -> None:
     path = tmp_path / "page.md"
     path.write_text(
-        "# Nobody reads headings\n\nNobody calls [one two](a/b c.md). It waits.\n\n```sh\nsomebody --runs it\n```\n"
-        "| whoever | asks |\n\n1. three words here\n2. `code` ends\n"
+        "# Nobody reads headings\n\nNobody calls [one two](a/b c.md). It waits.\n\n"
+        "```sh\nsomebody --runs it\n```\n| whoever | asks |\n\n1. three words here\n2. `code` ends\n"
     )
     (found,) = passages([path])
     assert found.banned == ("nobody",) and not found.is_headless
