@@ -15,8 +15,8 @@ words is refused.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import KW_ONLY, dataclass
 from types import MappingProxyType
 from typing import cast
 
@@ -242,10 +242,23 @@ async def ask(
             is larger than what a session ever takes (OversizedError).
         EngineError: no answer was made.
     """
-    rules = rules or answering.rules()
+    asked = _AskedTurn(
+        conversation,
+        answering,
+        text,
+        rules or answering.rules(),
+        store=store,
+        answer_timeout_s=answer_timeout_s,
+        instruction=instruction,
+        memory=memory,
+        tiers=tiers,
+        answers=answers,
+        own_tools=own_tools,
+        tools=tools,
+    )
     with ExitStack() as unasked:
         # Before the commit: a refused turn has changed nothing, and may be sent again.
-        unasked.enter_context(await answering.usage.take(rules.counted))
+        unasked.enter_context(await answering.usage.take(asked.rules.counted))
         if not is_counted:
             take_share(conversation, (text, *(each.text for each in tools.uses)), pictures)
         before_seq = conversation.last_seq
@@ -255,116 +268,204 @@ async def ask(
                 text, transport=transport, key=key, supersedes=supersedes, pictures=pictures
             )
             turn = await conversation.in_time(said_now)
-        # A turn after all known events is new, and has no answer yet.
-        replies = await _replies_to(conversation, store, turn) if turn.seq <= before_seq else []
-        yield TurnCommitted(turn)
-        if replies and not replies[-1].payload.get("truncated"):
-            yield AnswerPiece(str(replies[-1].payload.get("text", "")))
-            yield AnswerCommitted(replies[-1])
-            return
-        if drafts := use_drafts(conversation, tools.uses, turn=turn, mark=rules.mark):
-            await conversation.in_time(conversation.append(*drafts))
-        elif handed := () if tools.uses else tuple(handed_calls(conversation.events, turn)):
-            # The same turn again: its calls are the client's, and it may not have received them.
-            yield CallsHandedOver(turn, handed)
-            return
         is_again = turn.seq <= before_seq
-        instead = None if answers is None else answers(text, is_again=is_again)
-        if instead is None and tiers is not None:
-            instead = tiers.answer(text, is_again=is_again)
-        if instead is not None:
-            if not instead:
-                yield TurnHeld(turn)
-                return
-            yield AnswerPiece(instead)
-            phrase = _bot_turn(
-                conversation, turn, replies, instead, rules, (), truncated=False, by=BY_DEPLOYMENT
-            )
-            [answer] = await conversation.in_time(conversation.append(phrase))
-            yield AnswerCommitted(answer)
+        # A turn after all known events is new, and has no answer yet.
+        replies = await _replies_to(conversation, store, turn) if is_again else []
+        yield TurnCommitted(turn)
+        is_answered = False
+        async with aclosing(_without_model(asked, turn, replies, is_again=is_again)) as events:
+            async for event in events:
+                is_answered = True
+                yield event
+        if is_answered:
             return
         # From here on the model is asked: the turn stays counted, also when no answer comes.
         unasked.pop_all()
-    said: list[str] = []
-    whole = False
-    # Words before a call that is required are held: without the call they are no answer.
-    is_required = tools.offer.choice.is_required
-    holds = conversation.tier.holds
-    deadline_s = asyncio.get_running_loop().time() + answer_timeout_s
-    async with (
-        _remembering(conversation, store, turn),
-        _thinking(
-            conversation, answering, turn, deadline_s, instruction, memory, rules, tools.offer, own_tools
-        ) as collector,
-    ):
-        try:
-            while (piece := await _next_piece(conversation, collector, deadline_s)) is not None:
-                if conversation.tier.holds != holds:
-                    # A human was fetched, or took the session, meanwhile: the rest is not sent.
-                    yield TurnHeld(turn)
-                    return
-                said.append(piece)
-                if not is_required:
-                    yield AnswerPiece(piece)
-            if collector.failed is not None:
+    async with aclosing(_ModelAnswer(asked, turn, replies).events()) as events:
+        async for event in events:
+            yield event
+
+
+@dataclass(frozen=True, slots=True)
+class _AskedTurn:
+    """Turn that is asked; the attributes are arguments of ``ask``."""
+
+    conversation: Conversation
+    answering: LlmRuntime
+    text: str
+    rules: ClientRules
+    _: KW_ONLY
+    store: SessionReader | None
+    answer_timeout_s: float
+    instruction: str | None
+    memory: Memory | None
+    tiers: SessionTiers | None
+    answers: Answers | None
+    own_tools: Sequence[Tool]
+    tools: ClientTools
+
+    def made_by(self) -> Mapping[str, object]:
+        """Return the field of an answer about the model that makes it."""
+        return self.answering.made_by(self.conversation, self.instruction)
+
+
+async def _without_model(
+    asked: _AskedTurn, turn: Event, replies: Sequence[Event], *, is_again: bool
+) -> AsyncGenerator[TypedEvent, None]:
+    """Yield the events of a turn that no model answers; none where the model is to be asked.
+
+    That is a turn that has its answer, one whose calls the client has, and one that the rules of the call or
+    of the tiers answer. Results that the client brings are committed on the way.
+    """
+    conversation = asked.conversation
+    if replies and not replies[-1].payload.get("truncated"):
+        yield AnswerPiece(str(replies[-1].payload.get("text", "")))
+        yield AnswerCommitted(replies[-1])
+        return
+    if drafts := use_drafts(conversation, asked.tools.uses, turn=turn, mark=asked.rules.mark):
+        await conversation.in_time(conversation.append(*drafts))
+    elif handed := () if asked.tools.uses else tuple(handed_calls(conversation.events, turn)):
+        # The same turn again: its calls are the client's, and it may not have received them.
+        yield CallsHandedOver(turn, handed)
+        return
+    instead = _own_answer(asked, is_again=is_again)
+    if instead is None:
+        return
+    if not instead:
+        yield TurnHeld(turn)
+        return
+    yield AnswerPiece(instead)
+    phrase = _bot_turn(
+        conversation, turn, replies, instead, asked.rules, (), truncated=False, by=BY_DEPLOYMENT
+    )
+    [answer] = await conversation.in_time(conversation.append(phrase))
+    yield AnswerCommitted(answer)
+
+
+def _own_answer(asked: _AskedTurn, *, is_again: bool) -> str | None:
+    """Return the answer of the call or of the tiers; empty where a human has the session, None for none."""
+    instead = None if asked.answers is None else asked.answers(asked.text, is_again=is_again)
+    if instead is None and asked.tiers is not None:
+        instead = asked.tiers.answer(asked.text, is_again=is_again)
+    return instead
+
+
+class _ModelAnswer:
+    """Answer of the model to one turn, in whatever way it ends.
+
+    Args:
+        asked: the turn as it is asked.
+        turn: its event.
+        replies: partial answers to it from before.
+    """
+
+    def __init__(self, asked: _AskedTurn, turn: Event, replies: Sequence[Event]) -> None:
+        self._asked, self._turn, self._replies = asked, turn, replies
+        self._conversation = asked.conversation
+        self._said: list[str] = []
+        self._is_whole = False
+        # A human has the session, or the calls of the answer are the client's: no answer is committed.
+        self._is_elsewhere = False
+        # Words before a call that is required are held: without the call they are no answer.
+        self._is_required = asked.tools.offer.choice.is_required
+        self._holds = asked.conversation.tier.holds
+        self._deadline_s = asyncio.get_running_loop().time() + asked.answer_timeout_s
+
+    @property
+    def _spoken(self) -> str:
+        return "".join(self._said).strip()
+
+    async def events(self) -> AsyncGenerator[TypedEvent, None]:
+        """Yield the events of the answer. Raises as ``ask`` does."""
+        asked, turn = self._asked, self._turn
+        async with (
+            _remembering(self._conversation, asked.store, turn),
+            _thinking(asked, turn, self._deadline_s) as collector,
+        ):
+            try:
+                async with aclosing(self._streamed(collector)) as events:
+                    async for event in events:
+                        yield event
+            except TimeoutError:
                 raise EngineError(
-                    "the language model failed in the middle of the answer", engine="language model"
-                )
-            whole = True
-            if is_required and not collector.handed:
-                said.clear()
-                raise EngineError(
-                    "the model did not call the tool that tool_choice requires", engine="language model"
-                )
-            if collector.handed:
-                if spoken := "".join(said).strip():
-                    if is_required:
-                        yield AnswerPiece(spoken)
-                    await conversation.in_time(
-                        conversation.append(_said_before_calls(conversation, turn, spoken, rules))
-                    )
-                yield CallsHandedOver(turn, tuple(collector.handed), collector.usage)
+                    f"no answer arrived within {asked.answer_timeout_s:g} s", engine="language model"
+                ) from None
+            finally:
+                self._note_end(collector)
+            if self._is_elsewhere:
                 return
-        except TimeoutError:
+            async with aclosing(self._completed(collector)) as events:
+                async for event in events:
+                    yield event
+
+    async def _streamed(self, collector: _Collector) -> AsyncGenerator[TypedEvent, None]:
+        """Yield the pieces of the answer, and what takes its place.
+
+        Raises:
+            EngineError: the model failed, or did not call a tool that is required.
+            TimeoutError: the deadline has passed.
+        """
+        while (piece := await _next_piece(self._conversation, collector, self._deadline_s)) is not None:
+            if self._conversation.tier.holds != self._holds:
+                # A human was fetched, or took the session, meanwhile: the rest is not sent.
+                self._is_elsewhere = True
+                yield TurnHeld(self._turn)
+                return
+            self._said.append(piece)
+            if not self._is_required:
+                yield AnswerPiece(piece)
+        if collector.failed is not None:
             raise EngineError(
-                f"no answer arrived within {answer_timeout_s:g} s", engine="language model"
-            ) from None
-        finally:
-            # However the answer ends, its tokens are spent.
-            if collector.usage is not None:
-                answering.usage.tenants.spend(rules.identity, tokens=tokens_of(collector.usage))
-            spoken = "".join(said).strip()
-            if spoken and not whole and not is_required:
-                conversation.record(
-                    _bot_turn(
-                        conversation,
-                        turn,
-                        replies,
-                        spoken,
-                        rules,
-                        collector.passages,
-                        truncated=True,
-                        made_by=answering.made_by(conversation, instruction),
-                    )
-                )
+                "the language model failed in the middle of the answer", engine="language model"
+            )
+        self._is_whole = True
+        if self._is_required and not collector.handed:
+            self._said.clear()
+            raise EngineError(
+                "the model did not call the tool that tool_choice requires", engine="language model"
+            )
+        if not collector.handed:
+            return
+        self._is_elsewhere = True
+        if spoken := self._spoken:
+            if self._is_required:
+                yield AnswerPiece(spoken)
+            before = _said_before_calls(self._conversation, self._turn, spoken, self._asked.rules)
+            await self._conversation.in_time(self._conversation.append(before))
+        yield CallsHandedOver(self._turn, tuple(collector.handed), collector.usage)
+
+    def _note_end(self, collector: _Collector) -> None:
+        """Count the tokens of the answer, which are spent however it ends; record its partial words."""
+        asked = self._asked
+        if collector.usage is not None:
+            asked.answering.usage.tenants.spend(asked.rules.identity, tokens=tokens_of(collector.usage))
+        if self._spoken and not self._is_whole and not self._is_required:
+            self._conversation.record(self._reply(self._spoken, collector, truncated=True))
+
+    async def _completed(self, collector: _Collector) -> AsyncGenerator[TypedEvent, None]:
+        """Commit the whole answer, with the offer of another tier at its end where one is due."""
+        spoken, tiers = self._spoken, self._asked.tiers
         if not spoken:
             raise EngineError("no model answered", engine="language model")
         rule = None if tiers is None else tiers.new_offers().on_reply(spoken, may_offer=tiers.may_offer)
         if tiers is not None and rule is not None and (offer := tiers.offer(rule)):
             spoken = f"{spoken} {offer}"
             yield AnswerPiece(f" {offer}")
-        reply = _bot_turn(
-            conversation,
-            turn,
-            replies,
-            spoken,
-            rules,
-            collector.passages,
-            truncated=False,
-            made_by=answering.made_by(conversation, instruction),
-        )
-        [answer] = await conversation.in_time(conversation.append(reply))
+        reply = self._reply(spoken, collector, truncated=False)
+        [answer] = await self._conversation.in_time(self._conversation.append(reply))
         yield AnswerCommitted(answer, collector.usage)
+
+    def _reply(self, text: str, collector: _Collector, *, truncated: bool) -> Draft:
+        return _bot_turn(
+            self._conversation,
+            self._turn,
+            self._replies,
+            text,
+            self._asked.rules,
+            collector.passages,
+            truncated=truncated,
+            made_by=self._asked.made_by(),
+        )
 
 
 def _bot_turn(
@@ -474,28 +575,20 @@ def context_of(conversation: Conversation, turn: Event) -> LLMContext:
 
 
 @asynccontextmanager
-async def _thinking(
-    conversation: Conversation,
-    answering: LlmRuntime,
-    turn: Event,
-    deadline_s: float,
-    instruction: str | None,
-    memory: Memory | None,
-    rules: ClientRules,
-    offer: ToolOffer,
-    own_tools: Sequence[Tool],
-) -> AsyncIterator[_Collector]:
+async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncIterator[_Collector]:
     """Run the language model on one turn while the block runs; yield the collector of its answer.
 
     Raises:
         EngineError: a tool call that a crash cut off is not settled by the deadline.
     """
+    conversation, answering, rules = asked.conversation, asked.answering, asked.rules
+    offer = asked.tools.offer
     collector = _Collector()
     handed = [
         HandedOverTool(each.name, each.description, each.parameters, collector.handed.append)
         for each in offer.tools
     ]
-    async with answering.tools(conversation, own_tools, rules=rules) as tools:
+    async with answering.tools(conversation, asked.own_tools, rules=rules) as tools:
         try:
             async with asyncio.timeout_at(deadline_s):
                 await tools.recover()
@@ -508,8 +601,8 @@ async def _thinking(
             tools=tools,
             context=context,
             turn=turn,
-            instruction=instruction,
-            memory=memory,
+            instruction=asked.instruction,
+            memory=asked.memory,
             rules=rules,
             conversation=conversation,
         )
