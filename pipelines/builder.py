@@ -107,7 +107,7 @@ def build(
         processors,
         output_rate_hz=output_rate_hz or engines.output_rate_hz,
         unseen=stages.unseen,
-        rtvi=call.rtvi,
+        rtvi=call.peer.speaks_rtvi,
         reads_rtvi=client.reads_rtvi,
         refuses_text=refuses_text,
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
@@ -121,11 +121,11 @@ def build(
         when_heard(call.events, disclosure, partial(_publish_disclosed, call, disclosure))
     phrases = announcements_of(engines, call)
     greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcements=phrases)
-    TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
+    TurnRecords(call, sends=call.peer.speaks_rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:
         publish_bot_turns(call.events, assistant, call.live.input.flush)
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         introduce(worker, call.conversation)
         LatencyReports(call.live).listen(worker)
     return worker

@@ -65,7 +65,7 @@ def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:
     bot = engines.deployment.bot
     # A recording or a script does not fall silent.
     settings = bot.idle if call.capabilities.has_person and call.client.prompts else None
-    if settings is not None and not call.ends_on_goodbye:
+    if settings is not None and not call.phone.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
     return IdleMonitor(
         call.events,
@@ -350,7 +350,7 @@ async def _leave_when_closing(
     await engines.shutdown.closing.wait()
     call.events.publish(CallEnding(call.events.now_ms(), SHUTDOWN, STOPPING[1]))
     idle.leave(engines.deployment.bot.shutdown_phrase)
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
 
 
@@ -366,7 +366,7 @@ async def _leave_when_used_up(
     kind, reason = USED_UP
     call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
     idle.leave(tenants.settings.phrase)
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
 
 
@@ -378,7 +378,7 @@ async def _leave_when_ended(
     kind, reason = BY_OPERATOR
     call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
     idle.leave("")
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
 
 
@@ -389,7 +389,7 @@ async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
     logger.warning(f"this process has lost the session: {conversation.loss}")
     reason = str(conversation.loss)
     call.events.publish(CallEnding(call.events.now_ms(), LOST, reason))
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": LOST, "reason": reason}))
     await worker.queue_frame(EndFrame())
 
@@ -403,7 +403,7 @@ async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
     await asyncio.sleep(max(0.0, expires_s - time.time()))
     logger.info("the call ends: the grants of its client have expired")
     call.events.publish(CallEnding(call.events.now_ms(), *EXPIRED))
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         kind, reason = EXPIRED
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
     await worker.queue_frame(EndFrame())

@@ -73,7 +73,7 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
     Raises:
         ConfigError: the engines were loaded without duplex, or the call asks for voicemail detection.
     """
-    if call.voicemail is not None:
+    if call.phone.voicemail is not None:
         raise ConfigError("phone.voicemail: full duplex does not detect answering machines; see phone.mode")
     if engines.realtime is not None:
         await run_realtime(engines, transport, call)
@@ -155,7 +155,7 @@ async def _build(
     background = [*privacy.background, *dialogue.background, specialists.run, *engine.background()]
     background += [*own_voice(front.self_voice, engine), *sight.background, *desk.background]
     background += spotting(call.events, over_bot, engine)
-    if call.rtvi and call.client.reads_rtvi:
+    if call.peer.speaks_rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: engine.omni.unit_ms))
     return worker, background
 
