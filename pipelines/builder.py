@@ -4,7 +4,8 @@
 
 ``Stages`` is the outline of a pipeline. The cascade, full duplex and a realtime service fill it with
 different stages, made from the same parts (``pipelines.stages``); ``build`` makes the pipeline of any of
-them. A typed turn fills few places: ``build_turn`` makes its pipeline, which has no transport and no call.
+them. The call of a human at the desk has few of these parts (``build_desk``), and a typed turn has none: the
+pipeline that ``build_turn`` makes has no transport and no call.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -133,6 +134,23 @@ def build(
 
 def _publish_disclosed(call: Call, phrase: str) -> None:
     call.events.publish(DisclosureHeard(call.events.now_ms(), phrase))
+
+
+def build_desk(engines: Engines, stages: Stages, *, refuses_text: str) -> PipelineWorker:
+    """Return the pipeline of a human at the desk, to whom the bot says nothing.
+
+    Args:
+        engines: engines of the process.
+        stages: stages of the pipeline.
+        refuses_text: reason for refusing all text that the human types.
+    """
+    return call_worker(
+        stages.in_order(),
+        output_rate_hz=engines.output_rate_hz,
+        unseen=stages.unseen,
+        rtvi=True,
+        refuses_text=refuses_text,
+    )
 
 
 def build_turn(stages: Stages) -> PipelineWorker:

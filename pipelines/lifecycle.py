@@ -231,7 +231,7 @@ async def _run_call(
                 watching = _enders(engines, idle, worker, call, live)
                 async with engines.recordings.recorded(call):
                     with engines.annotations.opened(call, are_read=reads_annotations):
-                        await _run_background(runner, [*watching, *background])
+                        await run_background(runner, [*watching, *background])
         finally:
             if before_close is not None:
                 await before_close()
@@ -304,8 +304,13 @@ def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:
     return failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable
 
 
-async def _run_background(runner: WorkerRunner, background: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run until the conversation is over, with its watchers, which end with it."""
+async def run_background(runner: WorkerRunner, background: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run until the conversation is over, with its watchers, which end with it.
+
+    Args:
+        runner: runs the pipeline.
+        background: the watchers.
+    """
     async with asyncio.TaskGroup() as tasks:
         watching = [tasks.create_task(each, name="conversation.watch") for each in background]
         try:
