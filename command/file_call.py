@@ -84,7 +84,7 @@ async def hold_from_file(
     Raises:
         ConfigError: the WAV cannot be written.
     """
-    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.call import Call, CallPeer, LiveCall, Resumption
     from parley.pipelines.dispatch import pipeline_of
     from parley.transports.local.file import FileCall, FileTransport, file_call_params
 
@@ -109,9 +109,9 @@ async def hold_from_file(
         "file",
         live,
         rules=rules,
-        rtvi=False,
+        peer=CallPeer(speaks_rtvi=False),
         finished=played.finished,
-        recorded_words=recorded_words,
+        resumption=Resumption(recorded_words=recorded_words),
     )
     try:
         await pipeline_of(mode)(engines, transport, call)

@@ -17,7 +17,7 @@ async def call_from_microphone(
 
     Raises ConfigError when PortAudio or its binding is missing, or a device is missing or gets lost.
     """
-    from parley.pipelines.call import Call, LiveCall
+    from parley.pipelines.call import Call, CallPeer, LiveCall
     from parley.pipelines.dispatch import pipeline_of
     from parley.pipelines.engines.engines import Engines
     from parley.pipelines.engines.plan import INPUT_RATE_HZ
@@ -35,7 +35,9 @@ async def call_from_microphone(
         )
         live = LiveCall(conversation.clock, rate_hz=loudspeaker.format.rate_hz)
         rules = ClientRules(OPERATOR)
-        call = Call(conversation, "local", live, rules=rules, rtvi=False, handles_sigint=True)
+        call = Call(
+            conversation, "local", live, rules=rules, peer=CallPeer(speaks_rtvi=False), handles_sigint=True
+        )
         transport = await devices.connect(
             microphone,
             loudspeaker,

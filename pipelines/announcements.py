@@ -14,7 +14,7 @@ from parley.runtime.event_stream import CallEvents
 
 def disclosure_of(call: Call, bot: Bot) -> str:
     """Return the disclosure that is still to be spoken in a call; empty for none."""
-    return "" if bot.disclosure in call.earlier.announced else bot.disclosure
+    return "" if bot.disclosure in call.resumption.earlier.announced else bot.disclosure
 
 
 def when_heard(events: CallEvents, phrase: str, on_heard: Callable[[], None]) -> None:

@@ -4,7 +4,8 @@
 
 ``Stages`` is the outline of a pipeline. The cascade, full duplex and a realtime service fill it with
 different stages, made from the same parts (``pipelines.stages``); ``build`` makes the pipeline of any of
-them. A typed turn fills few places: ``build_turn`` makes its pipeline, which has no transport and no call.
+them. The call of a human at the desk has few of these parts (``build_desk``), and a typed turn has none: the
+pipeline that ``build_turn`` makes has no transport and no call.
 """
 
 from collections.abc import Callable, Coroutine, Sequence
@@ -107,7 +108,7 @@ def build(
         processors,
         output_rate_hz=output_rate_hz or engines.output_rate_hz,
         unseen=stages.unseen,
-        rtvi=call.rtvi,
+        rtvi=call.peer.speaks_rtvi,
         reads_rtvi=client.reads_rtvi,
         refuses_text=refuses_text,
         refuses_turn=lambda: "" if usage.has_request(call.rules.counted) else OVER_LIMIT,
@@ -121,11 +122,11 @@ def build(
         when_heard(call.events, disclosure, partial(_publish_disclosed, call, disclosure))
     phrases = announcements_of(engines, call)
     greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcements=phrases)
-    TurnRecords(call, sends=call.rtvi and client.reads_rtvi)
+    TurnRecords(call, sends=call.peer.speaks_rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:
         publish_bot_turns(call.events, assistant, call.live.input.flush)
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         introduce(worker, call.conversation)
         LatencyReports(call.live).listen(worker)
     return worker
@@ -133,6 +134,23 @@ def build(
 
 def _publish_disclosed(call: Call, phrase: str) -> None:
     call.events.publish(DisclosureHeard(call.events.now_ms(), phrase))
+
+
+def build_desk(engines: Engines, stages: Stages, *, refuses_text: str) -> PipelineWorker:
+    """Return the pipeline of a human at the desk, to whom the bot says nothing.
+
+    Args:
+        engines: engines of the process.
+        stages: stages of the pipeline.
+        refuses_text: reason for refusing all text that the human types.
+    """
+    return call_worker(
+        stages.in_order(),
+        output_rate_hz=engines.output_rate_hz,
+        unseen=stages.unseen,
+        rtvi=True,
+        refuses_text=refuses_text,
+    )
 
 
 def build_turn(stages: Stages) -> PipelineWorker:

@@ -201,6 +201,74 @@ class EarlierStreams:
 
 
 @dataclass(frozen=True, slots=True)
+class Resumption:
+    """Facts that a call takes over from its lost connections, or from a recording of it that is held again.
+
+    Attributes:
+        first_words: first words to a caller whose call goes on after its stream was lost, before the rest of
+            what was being said; None for a call that begins.
+        earlier: records of the connections that the call has lost.
+        line: name of the call in the records of its connections; empty where its id is enough.
+        begins_held: the call was on hold when its stream was lost, and still is.
+        recorded_words: utterances of the call that is held again, which keep their words; times count from
+            the caller's arrival.
+    """
+
+    first_words: str | None = None
+    earlier: EarlierStreams = EarlierStreams()
+    line: str = ""
+    begins_held: bool = False
+    recorded_words: Sequence[UtteranceRead] = ()
+
+    @property
+    def goes_on(self) -> bool:
+        """True for a call that goes on after its stream was lost."""
+        return self.first_words is not None
+
+
+@dataclass(frozen=True, slots=True)
+class CallPeer:
+    """The other side of a call's transport.
+
+    Attributes:
+        speaks_rtvi: it reads and writes RTVI messages (a browser page, another program).
+        cancels_echo: True when its echo canceller is on; None when it does not report that.
+        recorded_as: name of the transport in the session's records; empty for that of the row.
+    """
+
+    speaks_rtvi: bool = True
+    cancels_echo: bool | None = None
+    recorded_as: str = ""
+
+
+def _pass_to_no_person(_reason: str) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class PhoneRules:
+    """Rules of a phone call; the defaults are those of every other call.
+
+    Attributes:
+        tools: tools of the call itself, in addition to the deployment's and the client's.
+        pass_on: passes the call on to a person, who hears the reason, and returns True; returns False where
+            there is no way to one.
+        voicemail: settings for an answering machine; None when the answering party is not checked.
+        ends_on_goodbye: a farewell of the caller ends the call, where the deployment enables that.
+    """
+
+    tools: Sequence[Tool] = ()
+    pass_on: Callable[[str], bool] = _pass_to_no_person
+    voicemail: VoicemailSettings | None = None
+    ends_on_goodbye: bool = True
+
+
+def no_answer(said: str, *, is_again: bool) -> str | None:
+    """Return None: the model answers the turn."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Description of one call, with its events.
 
@@ -210,27 +278,15 @@ class Call:
         live: its parts that exist before its pipeline.
         client: requirements of a socket's client for the conversation.
         rules: what the client may change.
-        recorded_as: name of the transport in the session's records; empty for that of the row.
-        rtvi: the other side speaks RTVI (a browser page, another program).
+        choices: of the caller: voice, preset, reference voice, instructions.
+        peer: the other side of the transport.
+        phone: rules of a phone call.
+        resumption: facts that the call takes over from its lost connections.
+        answers: returns the call's own answer to a turn; None: the model answers it.
         handles_sigint: Ctrl-C ends it.
         finished: set to end it in good order, after the current speech.
-        peer_cancels_echo: True when the other side's echo canceller is on; None when it does not report that.
-        ends_on_goodbye: a farewell of the caller ends the call, where the deployment enables that.
-        answers: returns the call's own answer to a turn, in place of the model's; None for none.
-        tools: tools of the call itself, in addition to the deployment's and the client's.
-        pass_on: passes the call on to a person, who hears the reason, and returns True; returns False where
-            there is no way to one. None where no call is passed on.
-        voicemail: settings for an answering machine; None when the answering party is not checked.
-        recorded_words: utterances of the call that is held again, which keep their words; times count from
-            the caller's arrival.
-        reconnected: first words to a caller whose call goes on after its stream was lost, before the rest
-            of what was being said; None for a call that begins.
-        earlier: records of the connections that the call has lost.
-        line: name of the call in the records of its connections; empty where its id is enough.
         call_id: unique id.
         scope: part of the event stream for stages that may be replaced during the call; None: all of it.
-        choices: of the caller: voice, preset, reference voice, instructions.
-        begins_held: the call goes on that was on hold when its stream was lost, and still is.
     """
 
     conversation: Conversation
@@ -239,24 +295,15 @@ class Call:
     _: KW_ONLY
     client: SocketClient = field(default_factory=SocketClient)
     rules: ClientRules = field(default_factory=ClientRules)
-    recorded_as: str = ""
-    rtvi: bool = True
+    choices: CallChoices = CallChoices()
+    peer: CallPeer = CallPeer()
+    phone: PhoneRules = PhoneRules()
+    resumption: Resumption = Resumption()
+    answers: Answers = no_answer
     handles_sigint: bool = False
     finished: asyncio.Event | None = None
-    peer_cancels_echo: bool | None = None
-    ends_on_goodbye: bool = True
-    answers: Answers | None = None
-    tools: Sequence[Tool] = ()
-    pass_on: Callable[[str], bool] | None = None
-    voicemail: VoicemailSettings | None = None
-    recorded_words: Sequence[UtteranceRead] = ()
-    reconnected: str | None = None
-    earlier: EarlierStreams = EarlierStreams()
-    line: str = ""
     call_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     scope: EventScope | None = None
-    choices: CallChoices = CallChoices()
-    begins_held: bool = False
 
     @property
     def events(self) -> CallEvents:
@@ -271,4 +318,4 @@ class Call:
     @property
     def transport(self) -> str:
         """Name of the transport in the session's records."""
-        return self.recorded_as or TRANSPORTS.row(self.row).recorded_as or self.row
+        return self.peer.recorded_as or TRANSPORTS.row(self.row).recorded_as or self.row

@@ -120,7 +120,7 @@ class CallRecordings:
     def _unheard(self, call: Call) -> str:
         """Return the phrase without which a call is not recorded, where its caller has not heard it yet."""
         phrase = self._settings.announcement if self._settings.enabled else ""
-        return "" if phrase in call.earlier.announced else phrase
+        return "" if phrase in call.resumption.earlier.announced else phrase
 
     @property
     def are_made(self) -> bool:

@@ -125,8 +125,8 @@ class CallRecords:
         """Record that the call began, or ended; the end with the server's reason, if it was the server's."""
         call = self._call
         payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
-        if call.line:
-            payload["line"] = call.line
+        if line := call.resumption.line:
+            payload["line"] = line
         if kind is Kind.JOINED:
             payload |= call.choices.as_payload()
         key = f"{kind.value}.{call.call_id}"

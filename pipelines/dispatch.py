@@ -21,7 +21,7 @@ from parley.audio.comfort_noise import ComfortNoise
 from parley.core.call_choices import CallChoices
 from parley.core.errors import CapacityError, PeerError, StoreError
 from parley.core.grants import ANONYMOUS, ClientIdentity
-from parley.pipelines.call import Call, EarlierStreams, LiveCall
+from parley.pipelines.call import Call, CallPeer, EarlierStreams, LiveCall, Resumption
 from parley.pipelines.earlier_streams import read_earlier_streams
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
@@ -150,21 +150,22 @@ async def run_session(
         rules, choices = engines.answering.rules(identity), _choices_of(runner_args)
         if choices.instructions:
             rules.add_text()
-        line, earlier = "", EarlierStreams()
+        resumption = Resumption()
         if is_reconnected:
-            line, earlier = await _lost_call(conversations.store, conversation)
+            resumption = await _lost_call(
+                conversations.store, conversation, begins_held=body.get("held") is True
+            )
         call = Call(
             conversation,
             row.name,
             live,
-            rtvi=row.capabilities.speaks_rtvi,
-            peer_cancels_echo=reported if isinstance(reported, bool) else None,
+            peer=CallPeer(
+                speaks_rtvi=row.capabilities.speaks_rtvi,
+                cancels_echo=reported if isinstance(reported, bool) else None,
+            ),
             rules=rules,
             choices=choices,
-            reconnected="" if is_reconnected else None,
-            begins_held=is_reconnected and body.get("held") is True,
-            earlier=earlier,
-            line=line,
+            resumption=resumption,
         )
         await pipeline_of(chosen)(engines, transport, call)
 
@@ -174,17 +175,16 @@ def _choices_of(arguments: RunnerArguments) -> CallChoices:
     return arguments.choices if isinstance(arguments, BrowserArguments | EvalArguments) else CallChoices()
 
 
-async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[str, EarlierStreams]:
-    """Return the name and the records of the call that goes on; nothing where none was lost just now."""
+async def _lost_call(store: SessionStore, conversation: Conversation, *, begins_held: bool) -> Resumption:
+    """Return the facts that a call takes over that goes on; no records where none was lost just now."""
     session_id = conversation.session_id
     try:
         line = await lost_call(store, session_id, now_us=conversation.clock.now_us())
     except StoreError as error:
         logger.warning(f"cannot read which call goes on: {error}")
         line = None
-    if line is None:
-        return "", EarlierStreams()
-    return line, await read_earlier_streams(store, session_id, line)
+    earlier = EarlierStreams() if line is None else await read_earlier_streams(store, session_id, line)
+    return Resumption("", earlier, line or "", begins_held=begins_held)
 
 
 async def converse_as_human(

@@ -37,7 +37,7 @@ def greeting_of(call: Call, bot: Bot) -> TTSSpeakFrame | None:
     if not greeting or not call.client.greets:
         return None
     spoken = TTSSpeakFrame(greeting, append_to_context=True)
-    spoken.interruptible = bot.greeting_interruptible or call.reconnected is not None
+    spoken.interruptible = bot.greeting_interruptible or call.resumption.goes_on
     return spoken
 
 
@@ -52,12 +52,11 @@ def first_words(call: Call, bot: Bot) -> str:
     events = call.conversation.events
     if not events:
         return bot.greeting
-    if call.reconnected is None:
+    first = call.resumption.first_words
+    if first is None:
         return bot.greeting_again
     # In one reply: where it breaks off again, the rest of it is owed again.
-    return " ".join(
-        part for part in (call.reconnected, _owed(call).rest or _lost_greeting(call, bot)) if part
-    )
+    return " ".join(part for part in (first, _owed(call).rest or _lost_greeting(call, bot)) if part)
 
 
 def _owed(call: Call) -> OwedWords:
@@ -67,13 +66,13 @@ def _owed(call: Call) -> OwedWords:
 
 def _of_call(call: Call) -> list[Event]:
     """Return the events of a call, those over its lost connections included."""
-    since_seq = call.earlier.since_seq
+    since_seq = call.resumption.earlier.since_seq
     return [event for event in call.conversation.events if since_seq is None or event.seq > since_seq]
 
 
 def _lost_greeting(call: Call, bot: Bot) -> str:
     """Return the greeting of a call that lost its connection before it; empty where it has begun."""
-    since_seq = call.earlier.since_seq
+    since_seq = call.resumption.earlier.since_seq
     if since_seq is None or is_begun(_of_call(call)):
         return ""
     is_first = all(event.seq > since_seq for event in call.conversation.events)
@@ -82,7 +81,7 @@ def _lost_greeting(call: Call, bot: Bot) -> str:
 
 def _publish_author(call: Call, bot: Bot, words: str) -> None:
     """Publish who wrote the first words over a new stream, where that is not the model."""
-    if call.reconnected is None or not words or not call.conversation.events:
+    if not call.resumption.goes_on or not words or not call.conversation.events:
         return
     owed, now_ms = _owed(call), call.events.now_ms()
     if not owed.rest and not _lost_greeting(call, bot):
@@ -102,7 +101,7 @@ def _publish_opening(call: Call, bot: Bot, announcements: Sequence[str]) -> None
 
 def _asks_again(call: Call) -> bool:
     """Return whether the last turn of a reconnected call has no answer yet."""
-    return call.reconnected is not None and _owed(call).answer
+    return call.resumption.goes_on and _owed(call).answer
 
 
 def greet(

@@ -65,7 +65,7 @@ def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:
     bot = engines.deployment.bot
     # A recording or a script does not fall silent.
     settings = bot.idle if call.capabilities.has_person and call.client.prompts else None
-    if settings is not None and not call.ends_on_goodbye:
+    if settings is not None and not call.phone.ends_on_goodbye:
         settings = settings.model_copy(update={"hang_up_on_farewell": False})
     return IdleMonitor(
         call.events,
@@ -231,7 +231,7 @@ async def _run_call(
                 watching = _enders(engines, idle, worker, call, live)
                 async with engines.recordings.recorded(call):
                     with engines.annotations.opened(call, are_read=reads_annotations):
-                        await _run_background(runner, [*watching, *background])
+                        await run_background(runner, [*watching, *background])
         finally:
             if before_close is not None:
                 await before_close()
@@ -304,8 +304,13 @@ def _is_of_transport(error: ErrorFrame, transport: BaseTransport) -> bool:
     return failed in (transport.input(), transport.output()) and failed is not None and not failed.is_usable
 
 
-async def _run_background(runner: WorkerRunner, background: Sequence[Coroutine[Any, Any, None]]) -> None:
-    """Run until the conversation is over, with its watchers, which end with it."""
+async def run_background(runner: WorkerRunner, background: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run until the conversation is over, with its watchers, which end with it.
+
+    Args:
+        runner: runs the pipeline.
+        background: the watchers.
+    """
     async with asyncio.TaskGroup() as tasks:
         watching = [tasks.create_task(each, name="conversation.watch") for each in background]
         try:
@@ -350,7 +355,7 @@ async def _leave_when_closing(
     await engines.shutdown.closing.wait()
     call.events.publish(CallEnding(call.events.now_ms(), SHUTDOWN, STOPPING[1]))
     idle.leave(engines.deployment.bot.shutdown_phrase)
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": SHUTDOWN}))
 
 
@@ -366,7 +371,7 @@ async def _leave_when_used_up(
     kind, reason = USED_UP
     call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
     idle.leave(tenants.settings.phrase)
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
 
 
@@ -378,7 +383,7 @@ async def _leave_when_ended(
     kind, reason = BY_OPERATOR
     call.events.publish(CallEnding(call.events.now_ms(), kind, reason))
     idle.leave("")
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
 
 
@@ -389,7 +394,7 @@ async def _end_when_lost(call: Call, worker: PipelineWorker) -> None:
     logger.warning(f"this process has lost the session: {conversation.loss}")
     reason = str(conversation.loss)
     call.events.publish(CallEnding(call.events.now_ms(), LOST, reason))
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": LOST, "reason": reason}))
     await worker.queue_frame(EndFrame())
 
@@ -403,7 +408,7 @@ async def _end_when_expired(call: Call, worker: PipelineWorker) -> None:
     await asyncio.sleep(max(0.0, expires_s - time.time()))
     logger.info("the call ends: the grants of its client have expired")
     call.events.publish(CallEnding(call.events.now_ms(), *EXPIRED))
-    if call.rtvi:
+    if call.peer.speaks_rtvi:
         kind, reason = EXPIRED
         await worker.queue_frame(RTVIServerMessageFrame(data={"kind": kind, "reason": reason}))
     await worker.queue_frame(EndFrame())

@@ -58,9 +58,9 @@ class Screening:
 
 async def open_screening(engines: Engines, call: Call) -> Screening:
     """Return the detection of a call; an empty one where the call has none."""
-    if call.voicemail is None:
+    if call.phone.voicemail is None:
         return Screening()
-    settings = tuned(VoicemailTuning, call.voicemail)
+    settings = tuned(VoicemailTuning, call.phone.voicemail)
     phrases = engines.deployment.language().answering
     classifier: BaseClassifier = RulesClassifier(phrases)
     # Without its model a call is judged by rules.

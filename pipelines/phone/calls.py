@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 from parley.audio.speech_level import SpeechLevel, active_level_dbm0
 from parley.core.errors import ConfigError
 from parley.core.media import pcm16_to_float
-from parley.pipelines.call import Call, EarlierStreams, LiveCall
+from parley.pipelines.call import Call, CallPeer, EarlierStreams, LiveCall, PhoneRules, Resumption
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.phone.control import SUMMARY_S, SUMMARY_TOKENS, CallControl, PhoneControl, PhoneFacts
@@ -101,19 +101,20 @@ async def hold_phone(
         conversation,
         network,
         live,
-        rtvi=TRANSPORTS.row(network).capabilities.speaks_rtvi,
+        peer=CallPeer(TRANSPORTS.row(network).capabilities.speaks_rtvi, cancels_echo=False),
         finished=control.finished,
-        peer_cancels_echo=False,
         rules=engines.answering.rules(),
-        ends_on_goodbye=settings.ends_on_goodbye,
         answers=control.answer,
-        tools=control.tools() if engines.answering.calls_tools else (),
-        pass_on=control.pass_on,
-        # A call that goes on was answered by a person, as far as that is known.
-        voicemail=None if earlier is not None else _voicemail(engines, facts),
-        reconnected=None if earlier is None else _phrase_of(settings),
-        earlier=earlier or EarlierStreams(),
-        line=line,
+        phone=PhoneRules(
+            tools=control.tools() if engines.answering.calls_tools else (),
+            pass_on=control.pass_on,
+            # A call that goes on was answered by a person, as far as that is known.
+            voicemail=None if earlier is not None else _voicemail(engines, facts),
+            ends_on_goodbye=settings.ends_on_goodbye,
+        ),
+        resumption=Resumption(line=line)
+        if earlier is None
+        else Resumption(_phrase_of(settings), earlier, line),
     )
     transport = PhoneTransport(
         stream,

@@ -144,7 +144,7 @@ async def offered_tools(
     ``more`` are further tools of the call. ``Call.rules`` decides which of the deployment's own are offered;
     it is read again with ``ToolsRenewed``.
     """
-    client, own = call.client, [*call.tools, *more]
+    client, own = call.client, [*call.phone.tools, *more]
     taken = {*answering.tool_names, *(tool.name for tool in own)}
     offered = client_tools(client, taken)
     async with answering.tools(call.conversation, [*own, *offered], rules=call.rules) as tools:

@@ -53,7 +53,7 @@ from parley.core.errors import (
 from parley.core.timeline import HeardReply
 from parley.core.usage import Usage
 from parley.models.tools import EffectUnknownError
-from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
+from parley.pipelines.call import OPENING, Call, CallPeer, LiveCall, SocketClient, client_prompt
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST
@@ -535,8 +535,7 @@ async def run_socket_session(
         conversation,
         SOCKET if connection is None else TRACKS,
         live,
-        recorded_as=protocol.name,
-        peer_cancels_echo=True,
+        peer=CallPeer(cancels_echo=True, recorded_as=protocol.name),
         client=client,
         rules=rules,
         answers=answers,

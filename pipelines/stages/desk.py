@@ -92,7 +92,7 @@ class DeskVoice:
 
         def answer(said: str, *, is_again: bool) -> str | None:
             is_held = self._conversation.tier.is_held
-            first = None if own is None or is_held else own(said, is_again=is_again)
+            first = None if is_held else own(said, is_again=is_again)
             return tiers.answer(said, is_again=is_again) if first is None else first
 
         return answer

@@ -100,7 +100,10 @@ class CallHold:
         self._is_offered = call.capabilities.speaks_rtvi
         self._machine = HoldMachine(most_ms)
         self._clock = LoopClock()
-        self._media, self._speech = HeldMedia(is_on=call.begins_held), HeldSpeech(is_on=call.begins_held)
+        self._media, self._speech = (
+            HeldMedia(is_on=call.resumption.begins_held),
+            HeldSpeech(is_on=call.resumption.begins_held),
+        )
         self._rate = TokenBucket(REPORTS_PER_S, BURST)
         self._signals: deque[HoldSignal] = deque(maxlen=MOST_WAITING)
         self._news = asyncio.Event()
@@ -123,7 +126,7 @@ class CallHold:
         events.subscribe(ReplyStarted, self._on_reply_started)
         events.subscribe(ReplyFinished, self._on_reply_finished)
         events.subscribe(TierChanged, self._on_tier_changed)
-        if call.begins_held:
+        if call.resumption.begins_held:
             self._signal(HoldSignal.HOLD)
 
     @property
@@ -148,7 +151,7 @@ class CallHold:
 
     def listen(self, worker: PipelineWorker) -> None:
         """Receive the requests of the client of a pipeline, and send it the state."""
-        if not (self._call.rtvi and self._is_offered):
+        if not (self._call.peer.speaks_rtvi and self._is_offered):
             return
         on_client_message(worker, TYPE, self.take)
 
@@ -250,7 +253,7 @@ class CallHold:
             await events.wait_for(ReplyFinished, within_ms=left_ms)
 
     def _send(self) -> None:
-        if self._call.rtvi:
+        if self._call.peer.speaks_rtvi:
             data = {"kind": TYPE, "is_on": self._machine.is_held, "most_s": self.most_s}
             self._call.live.input.put(RTVIServerMessageFrame(data=data))
 

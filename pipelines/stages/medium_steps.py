@@ -87,7 +87,7 @@ class CallSteps:
 
     def listen(self, worker: PipelineWorker) -> None:
         """Receive the messages of the client of a pipeline."""
-        if not self._call.rtvi or not self._steps.is_open:
+        if not self._call.peer.speaks_rtvi or not self._steps.is_open:
             return
         on_client_message(worker, TYPE, self.take)
 

@@ -45,7 +45,7 @@ async def models_of(
         engines.build_stt(
             audio_passthrough=passes_audio,
             events=events,
-            recorded=call.recorded_words,
+            recorded=call.resumption.recorded_words,
             as_kept=privacy.utterance,
         ),
         engines.answering.build(

@@ -18,7 +18,7 @@ from parley.pipelines.greeting import first_words
 from parley.pipelines.lifecycle import history_of
 from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
-from parley.processors.duplex.services import Opening, RealtimeRow, TurnSource
+from parley.processors.duplex.services import Opening, RealtimeRow, TurnSource, TypedInput
 from parley.processors.turns.silence_stop import SilenceStopStrategy
 
 # Silence after the end of a voice that ends a turn, where no service reports it: about that of providers.
@@ -79,6 +79,12 @@ def beginning_of(engines: Engines, row: RealtimeRow[Any], call: Call) -> Beginni
         greeting=first_words(call, bot),
         history=history_of(conversation),
     )
+
+
+def text_refusal(row: RealtimeRow[Any]) -> str:
+    """Return the reason for refusing text that a client types; empty where the service takes it."""
+    takes_text = row.typing is not TypedInput.NONE
+    return "" if takes_text else f"{row.name} takes no typed words in a call. Please say it."
 
 
 class ServiceStages:

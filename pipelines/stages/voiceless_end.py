@@ -28,7 +28,7 @@ class VoicelessEnd:
     def _on_engines_given_up(self, _event: EnginesGivenUp) -> None:
         call = self._call
         call.live.input.put(InterruptionFrame())
-        if call.pass_on is not None and call.pass_on(REASON):
+        if call.phone.pass_on(REASON):
             return
         if self._phrase:
             call.live.input.put(TTSSpeakFrame(self._phrase, append_to_context=True))

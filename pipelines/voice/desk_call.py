@@ -14,14 +14,14 @@ from typing import Any
 
 from pipecat.frames.frames import EndFrame
 from pipecat.pipeline.worker import PipelineWorker
-from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
 from parley.core.tiers import Tier
+from parley.pipelines.builder import Stages, build_desk
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
-from parley.pipelines.lifecycle import call_worker
+from parley.pipelines.lifecycle import run_background
 from parley.pipelines.live_pace import play_live
 from parley.pipelines.modes import DESK
 from parley.pipelines.release import release_call
@@ -59,18 +59,7 @@ async def run_desk_call(
     session_id = call.conversation.session_id
     listing = engines.live_calls.opened_silent(call.call_id, session_id, call.transport, DESK)
     with bridge.used(), listing as live:
-        output = transport.output()
-        stages: list[FrameProcessor] = [
-            transport.input(),
-            HumanMicrophone(bridge.to_caller.put),
-            VoiceActivity(voice_detector(engines, call, None, [])),
-            await engines.build_stt(audio_passthrough=False),
-            HumanWords(partial(call.conversation.record_human, transport=call.transport)),
-            output,
-        ]
-        worker = call_worker(
-            stages, output_rate_hz=engines.output_rate_hz, unseen=(), rtvi=True, refuses_text=WRITES
-        )
+        worker = build_desk(engines, await _stages(engines, transport, call, bridge), refuses_text=WRITES)
         runner = WorkerRunner(handle_sigint=False)
         await runner.add_workers(worker)
 
@@ -78,29 +67,29 @@ async def run_desk_call(
         async def on_gone(_transport: BaseTransport, _client: object) -> None:
             await runner.cancel(reason="the human has hung up")
 
+        ends = (
+            bridge.ended.wait(),
+            _until_returned(call.conversation),
+            board.until_not_held_by(session_id, desk_id),
+            call.conversation.lost.wait(),
+            live.ending.wait(),
+        )
+        background = [play_live(bridge.to_human, transport.output()), _end_with_first(worker, *ends)]
         try:
-            async with asyncio.TaskGroup() as tasks:
-                watching = [
-                    tasks.create_task(each, name="desk_call.watch")
-                    for each in (
-                        play_live(bridge.to_human, output),
-                        _end_with_first(
-                            worker,
-                            bridge.ended.wait(),
-                            _until_returned(call.conversation),
-                            board.until_not_held_by(session_id, desk_id),
-                            call.conversation.lost.wait(),
-                            live.ending.wait(),
-                        ),
-                    )
-                ]
-                try:
-                    await runner.run()
-                finally:
-                    for watch in watching:
-                        watch.cancel()
+            await run_background(runner, background)
         finally:
             await release_call(runner, worker, transport, call)
+
+
+async def _stages(engines: Engines, transport: BaseTransport, call: Call, bridge: VoiceBridge) -> Stages:
+    """Return the stages of the human's call, in which no model answers."""
+    detector = voice_detector(engines, call, None, [])
+    return Stages(
+        head=[transport.input(), HumanMicrophone(bridge.to_caller.put), VoiceActivity(detector)],
+        perception=[await engines.build_stt(audio_passthrough=False)],
+        dialogue=[HumanWords(partial(call.conversation.record_human, transport=call.transport))],
+        playout=[transport.output()],
+    )
 
 
 async def _end_with_first(worker: PipelineWorker, *ends: Coroutine[Any, Any, object]) -> None:

@@ -17,13 +17,9 @@ greets, prompts and apologises.
 """
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
 
-from pipecat.frames.frames import LLMContextFrame
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
-from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.core.call_events import AnswerHeard, FinalWords
@@ -34,34 +30,23 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import DUPLEX
 from parley.pipelines.sockets.client_tools import offered_tools
-from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.hold import CallHold
-from parley.pipelines.stages.models import CallModels, models_of
+from parley.pipelines.stages.models import models_of
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
-from parley.pipelines.stages.omni_ends import OmniAllowance
+from parley.pipelines.stages.omni_dialogue import OmniDesk, omni_dialogue_of
 from parley.pipelines.stages.over_bot import OverBot, own_voice, spotting
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
-    Listener,
-    asking_back,
     closed_on_failure,
-    commit_gate,
     perception_of,
     sight_of,
-    speculation_of,
     voice_detector,
-    wait_guard,
 )
 from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
 from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.realtime import run_realtime
-from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import DurableTools
-from parley.processors.dialogue.epoch_guard import EpochGuard
-from parley.processors.dialogue.filler_processor import Say
-from parley.processors.duplex.question_filter import QuestionFilter
 from parley.processors.front_end.hosted import HostedFrontEnd
-from parley.processors.fusion.perception import Perception
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.telemetry.turn_events import TurnLogWriter
@@ -73,7 +58,7 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
     Raises:
         ConfigError: the engines were loaded without duplex, or the call asks for voicemail detection.
     """
-    if call.voicemail is not None:
+    if call.phone.voicemail is not None:
         raise ConfigError("phone.voicemail: full duplex does not detect answering machines; see phone.mode")
     if engines.realtime is not None:
         await run_realtime(engines, transport, call)
@@ -132,10 +117,12 @@ async def _build(
         front=front,
         words_of_turn=privacy.words_of_turn,
     )
-    hold = CallHold(call, engine_pause_ms=_engine_pause_ms(engines))
+    # A speech model ends its own pause; a language model answers for the two-tier engine.
+    pause_ms = None if is_two_tier(engines) else engines.deployment.duplex.ticks.pause_ms
+    hold = CallHold(call, engine_pause_ms=pause_ms)
     _, entry, exit_ = call.live.playout.taps()
-    desk = _Desk(engines, call, entry.push_frame, transport, sees=sight.is_on)
-    dialogue = _dialogue_of(*(engines, call, context, perception, models, engine, desk, hold))
+    desk = OmniDesk(engines, call, entry.push_frame, transport, sees=sight.is_on)
+    dialogue = omni_dialogue_of(*(engines, call, context, perception, models, engine, desk, hold))
     listeners = [call.live.turns.heard, specialists.hear, *engine.listeners]
     listeners += [] if front.echo else over_bot.listeners
     detector = voice_detector(engines, call, front.hosted, [*listeners, *desk.listeners])
@@ -155,97 +142,6 @@ async def _build(
     background = [*privacy.background, *dialogue.background, specialists.run, *engine.background()]
     background += [*own_voice(front.self_voice, engine), *sight.background, *desk.background]
     background += spotting(call.events, over_bot, engine)
-    if call.rtvi and call.client.reads_rtvi:
+    if call.peer.speaks_rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: engine.omni.unit_ms))
     return worker, background
-
-
-def _engine_pause_ms(engines: Engines) -> int | None:
-    """Return the longest pause of a speech model; None where a language model answers for the engine."""
-    return None if is_two_tier(engines) else engines.deployment.duplex.ticks.pause_ms
-
-
-class _Desk:
-    """Desk of a call, which is empty where a speech model answers what it hears.
-
-    Such a model cannot be kept from answering, so that no human takes its calls over.
-    """
-
-    def __init__(
-        self, engines: Engines, call: Call, play: Say, transport: BaseTransport, *, sees: bool
-    ) -> None:
-        self._voices = (
-            [DeskVoice(engines, call, play, transport.output(), sees=sees)] if is_two_tier(engines) else []
-        )
-
-    @property
-    def listeners(self) -> list[Listener]:
-        """Receivers of the caller's audio."""
-        return [voice.bridge.hear for voice in self._voices]
-
-    @property
-    def background(self) -> Background:
-        """Tasks of the call."""
-        return [run for voice in self._voices for run in (voice.run, voice.speak, voice.steps.run)]
-
-    def is_asked(self, question: LLMContextFrame) -> bool:
-        """Return whether the model is asked now."""
-        return all(voice.is_asked(question) for voice in self._voices)
-
-    def answers(self) -> Answers | None:
-        """Return the answers of the tiers and of the call itself."""
-        return next((voice.answers() for voice in self._voices), None)
-
-    def connect(self, worker: PipelineWorker) -> None:
-        """Receive the client's messages of a pipeline."""
-        for voice in self._voices:
-            voice.steps.listen(worker)
-
-
-@dataclass(frozen=True)
-class _Dialogue:
-    """Stages from a turn to the words of its answer.
-
-    Attributes:
-        stages: in the order of the data.
-        unseen: stages whose frames are guesses, or which the engine speaks at a later time.
-        background: tasks of the stages.
-    """
-
-    stages: Sequence[FrameProcessor]
-    unseen: Sequence[FrameProcessor]
-    background: Background
-
-
-def _dialogue_of(
-    engines: Engines,
-    call: Call,
-    context: LLMContext,
-    perception: Perception,
-    models: CallModels,
-    engine: OmniStages,
-    desk: _Desk,
-    hold: CallHold,
-) -> _Dialogue:
-    """Return the stages from a turn to the words of its answer."""
-    decides_itself = is_two_tier(engines)
-    allowance = OmniAllowance(call, engines.answering.usage, engine.is_asked)
-
-    def is_asked(question: LLMContextFrame) -> bool:
-        return engine.is_asked(question) and desk.is_asked(question) and not hold.is_on()
-
-    waits = wait_guard(
-        *(engines, call, engine.thought.push_frame),
-        is_asked=is_asked,
-        is_covered=lambda: engine.omni.wants_content,
-    )
-    gate = commit_gate(
-        *(engines, call, context, perception, asking_back(engines) if decides_itself else None),
-        take_turn=allowance.take_turn,
-        answers=desk.answers(),
-    )
-    speculation = speculation_of(engines, call, gate, models.tts)
-    stages = [waits, gate, QuestionFilter(engine.is_asked), *hold.dialogue]
-    stages += [*speculation.around(models.thinking), EpochGuard(call.conversation)]
-    unseen = [speculation.head, *models.thinking, *([models.tts] if decides_itself else [])]
-    return _Dialogue(stages, unseen, [*hold.background, allowance.run])

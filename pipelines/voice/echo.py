@@ -82,7 +82,7 @@ async def open_front_end(
     """
     hearing, engine, executor = engines.deployment.hearing, engines.echo, engines.executors.echo
     if engine is None or not wants_echo_control(
-        hearing.echo_mode, call.capabilities, peer_cancels=call.peer_cancels_echo
+        hearing.echo_mode, call.capabilities, peer_cancels=call.peer.cancels_echo
     ):
         return CallFrontEnd(hosted)
     settings = _expecting(transport)

@@ -15,8 +15,7 @@ apologises, and the call ends. With a fallback the call goes on (``pipelines.voi
 """
 
 import asyncio
-from collections.abc import Coroutine
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from loguru import logger
@@ -25,13 +24,19 @@ from pipecat.transports.base_transport import BaseTransport
 
 from parley.core.call_events import FinalWords
 from parley.core.errors import ConfigError
-from parley.pipelines.builder import Stages, build
+from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.service_fallbacks import CLOUD_VOICE_RATE_HZ
 from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import REALTIME
-from parley.pipelines.stages.service import ServiceStages, ServiceStart, beginning_of, user_aggregator
+from parley.pipelines.stages.service import (
+    ServiceStages,
+    ServiceStart,
+    beginning_of,
+    text_refusal,
+    user_aggregator,
+)
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding
 from parley.pipelines.stages.shared import (
     closed_on_failure,
@@ -43,7 +48,7 @@ from parley.pipelines.voice.echo import open_front_end
 from parley.pipelines.voice.realtime_failover import run_with_fallback
 from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.caller_turns import CallerTurns
-from parley.processors.duplex.services import RealtimeRow, TypedInput
+from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
@@ -68,34 +73,19 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
     idle = idle_keeper(engines, call)
     with closed_on_failure() as opened:
         opened.append(hosted := engines.open_front_end())
-        built = await _build(engines, row, transport, call, hosted)
+        worker, caller, background = await _build(engines, row, transport, call, hosted)
     await run_call(
         engines,
-        built.worker,
+        worker,
         transport,
         call,
         idle,
         mode=REALTIME,
-        background=built.background,
-        before_close=built.caller.close,
+        background=[start() for start in background],
+        before_close=caller.close,
         # Its service answers what it hears.
         reads_annotations=False,
     )
-
-
-@dataclass(frozen=True)
-class Built:
-    """Pipeline of one call.
-
-    Attributes:
-        worker: worker of the pipeline.
-        caller: writes the caller's words into the session.
-        ``background``: coroutines to run in parallel with the pipeline.
-    """
-
-    worker: PipelineWorker
-    caller: CallerTurns
-    background: tuple[Coroutine[Any, Any, None], ...]
 
 
 async def _build(
@@ -104,8 +94,8 @@ async def _build(
     transport: BaseTransport,
     call: Call,
     hosted: HostedFrontEnd | None,
-) -> Built:
-    """Return the pipeline of one call. Loads no model; the service builds its parts in a thread."""
+) -> tuple[PipelineWorker, CallerTurns, Background]:
+    """Return the pipeline of one call, the writer of the caller's words, and the tasks. Loads no model."""
     events, start = call.events, beginning_of(engines, row, call)
     front, tts, service = await asyncio.gather(
         open_front_end(engines, transport, call, hosted),
@@ -123,16 +113,9 @@ async def _build(
     thought, entry, exit_ = call.live.playout.taps()
     vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, specialists.hear])
     stages = Stages(
-        head=[
-            transport.input(),
-            *sight.taps,
-            *front.echo,
-            VoiceActivity(vad),
-        ],
-        perception=[],
+        head=[transport.input(), *sight.taps, *front.echo, VoiceActivity(vad)],
         # Words come from the service: features of them are perceived after the turns.
         turns=[model.typed, user, perception],
-        dialogue=[],
         speech=[thought, tts, model.gate, service, model.replies],
         playout=[entry, transport.output(), exit_],
         tail=[HeardAssistantAggregator(user.context, user)],
@@ -142,19 +125,17 @@ async def _build(
     ending = ServiceEnding(call, model.gate, engines.deployment.thinking.guard.apology)
     ending.follow(service, row.name)
     allowance = ServiceAllowance(engines, call, ending)
-    takes_text = row.typing is not TypedInput.NONE
     worker = build(
         engines,
         transport,
         call,
         stages,
         output_rate_hz=CLOUD_VOICE_RATE_HZ,
-        refuses_text="" if takes_text else f"{row.name} takes no typed words in a call. Please say it.",
+        refuses_text=text_refusal(row),
         take_typed=allowance.take_typed,
         greets=False,
     )
     publish_service_turns(events, user, call.live.input.flush)
     ServiceStart(call, start, watch)
-    tasks = [watch.run(ending.unanswered), ending.run(), allowance.run(), specialists.run()]
-    tasks += [each() for each in sight.background]
-    return Built(worker, caller, tuple(tasks))
+    tasks: Background = [partial(watch.run, ending.unanswered), ending.run, allowance.run, specialists.run]
+    return worker, caller, [*tasks, *sight.background]

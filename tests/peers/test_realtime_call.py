@@ -19,7 +19,7 @@ from parley.core.client_rules import ClientRules
 from parley.core.grants import ANONYMOUS, ClientIdentity, Grants
 from parley.core.media import float_to_pcm16
 from parley.models.stt import Transcript
-from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.call import Call, CallPeer, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.engines.loading import Executors, Loaded
@@ -132,7 +132,7 @@ async def hold(
                 conversation,
                 "file",
                 live,
-                rtvi=bool(typed),
+                peer=CallPeer(speaks_rtvi=bool(typed)),
                 finished=played.finished,
                 rules=ClientRules(ClientIdentity(owner="shop:ann", grants=grants) if grants else ANONYMOUS),
             )

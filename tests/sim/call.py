@@ -34,7 +34,7 @@ from parley.models.retrieval.finder import PassageFinder
 from parley.models.tools import Tool
 from parley.models.tts import TextToSpeech
 from parley.models.tts.phrase_cache import PhraseCache
-from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.call import Call, CallPeer, LiveCall, PhoneRules, Resumption
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.engines.loading import Executors, Loaded
@@ -320,13 +320,16 @@ def simulate(
                     conversation,
                     transport,
                     live,
-                    rtvi=False,
+                    peer=CallPeer(speaks_rtvi=False, cancels_echo=peer_cancels_echo),
                     finished=played.finished,
-                    peer_cancels_echo=peer_cancels_echo,
                     rules=rules or ClientRules(),
-                    begins_held=begins_held,
+                    resumption=Resumption(begins_held=begins_held),
                     choices=choices or CallChoices(),
-                    voicemail=None if voicemail is None else VoicemailTuning.model_validate(dict(voicemail)),
+                    phone=PhoneRules(
+                        voicemail=None
+                        if voicemail is None
+                        else VoicemailTuning.model_validate(dict(voicemail))
+                    ),
                 )
                 call.events.subscribe(CallEnding, ends.append)
                 other = (

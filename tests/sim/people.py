@@ -27,7 +27,7 @@ from parley.models.stt.voice import RATE_HZ
 from parley.models.tts import TTS, TextToSpeech
 from parley.models.turn import TURN, TurnCompleteness
 from parley.models.vad import VAD, VoiceActivityDetector
-from parley.pipelines.call import Call, LiveCall
+from parley.pipelines.call import Call, CallPeer, LiveCall
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.engines.loading import Executors, Loaded
@@ -185,7 +185,9 @@ def hold(
             live = LiveCall(conversation.clock)
             played = FileCall(pcm, rate_hz=RATE_HZ, output=output, patience_ms=0, on_packet=live.on_packet)
             over = FileTransport(played, file_call_params(RATE_HZ), live.events)
-            call = Call(conversation, "file", live, rtvi=False, finished=played.finished)
+            call = Call(
+                conversation, "file", live, peer=CallPeer(speaks_rtvi=False), finished=played.finished
+            )
             await run_conversation(running, over, call)
             played.recording.close()
             return call, await conversations.store.events(conversation.session_id, limit=10_000)
