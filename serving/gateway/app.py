@@ -74,6 +74,7 @@ from parley.serving.gateway.openai_http.audio import (
 from parley.serving.gateway.openai_http.chat import SESSION_HEADER, TOKEN_HEADER, ChatCompletions
 from parley.serving.gateway.openai_http.errors import OPENAI_PATHS, add_openai_errors
 from parley.serving.gateway.openai_http.models import model_names, models_router
+from parley.serving.gateway.page_files import page_files
 from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_links import CallLinks
@@ -346,8 +347,9 @@ def create_app(
             app.include_router(completions.router())
         for router in _session_routes(gateway, conversations, human_desk, annotations, book):
             app.include_router(router)
-    serve_page(app, access)
-    serve_description(app)
+    files = page_files()
+    serve_page(app, access, files)
+    serve_description(app, files)
     check_declared(app)
     return app
 
