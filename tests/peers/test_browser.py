@@ -72,7 +72,7 @@ LISTEN = """() => {
     const shown = document.body.dataset.state;
     if (shown !== state) [state, since] = [shown, performance.now()];
     const settled_ms = performance.now() - since;
-    window.heard.push({ rms, state, settled_ms, played_s: sound.currentTime });
+    window.heard.push({ rms, state, settled_ms, played_s: sound.currentTime, at_ms: performance.now() });
   }, 40);
 }"""
 
