@@ -59,7 +59,7 @@ TIMES = """async () => {
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """One page in a new browser.
+    """Page that was opened in a new browser.
 
     Attributes:
         wire_bytes: of all responses.
