@@ -35,6 +35,7 @@ from parley.core.errors import (
 )
 from parley.core.grants import ANONYMOUS
 from parley.core.tuning import tuned
+from parley.recording.pins import Pins
 from parley.runtime.shutdown import Shutdown
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
@@ -82,6 +83,7 @@ from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.pin_routes import pin_api
 from parley.serving.gateway.privacy_api import privacy_api
 from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.reference_voices.decoder import VoiceError
@@ -345,6 +347,8 @@ def create_app(
         if modes:
             completions = ChatCompletions(models, conversations, type_turn, settings, usage, access, turns)
             app.include_router(completions.router())
+        if recordings is not None:
+            app.include_router(pin_api(Pins(recordings.folder, recordings.bucket), operators, audit))
         for router in _session_routes(gateway, conversations, human_desk, annotations, book):
             app.include_router(router)
     files = page_files()
