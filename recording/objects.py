@@ -174,6 +174,14 @@ class RecordingBucket:
         """
         self._store.put_file(self._prefix + key, path)
 
+    def put_bytes(self, key: str, content: bytes) -> None:
+        """Write an object at once, over one that is there.
+
+        Raises:
+            ObjectStoreError: the bucket does not answer.
+        """
+        self._store.put(self._prefix + key, content)
+
     def read(self, key: str, start: int, end: int) -> bytes:
         """Return bytes of an object.
 
@@ -203,6 +211,9 @@ class RecordingBucket:
         self._store.remove([self._prefix + key + name for name in names])
         removed = StoredSession()
         for name, each in found.items():
+            if not call_id and name == PINNED:
+                removed.is_pinned = True
+                continue
             of_call, _, file = (f"{call_id}/{name}" if call_id else name).partition("/")
             removed.calls.setdefault(of_call, {})[file] = each
         return removed

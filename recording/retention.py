@@ -5,7 +5,7 @@
 A session goes with all its calls, the least recently used one first. It was last used when a file of it was
 written, or marked as used by a reader (``mark_used``). What stays in any case:
 
-* a session with a file ``pinned`` in its folder,
+* a session with a file ``pinned`` in its folder (``pins``),
 * a session that was used within ``IN_USE_S``: its call may be on,
 * a folder with something in it that no recording has, a link, and every name that is no session's. They
   are named in the result, and count for the capacity only as far as they are sessions.

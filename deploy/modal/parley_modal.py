@@ -78,18 +78,17 @@ class Call:
 def web() -> Any:
     """Serve the page, and pass offers on to containers of their own."""
     from fastapi import FastAPI, HTTPException, Request
-    from fastapi.staticfiles import StaticFiles
-    from starlette.responses import FileResponse
+    from starlette.responses import Response
 
-    from parley.core.installation import SHIPPED_DIR
     from parley.pipelines.modes import CASCADE
+    from parley.serving.gateway.page_files import page_files
 
-    pages = FastAPI()
+    pages, files = FastAPI(), page_files()
     started: dict[str, Any] = {}
 
     @pages.get("/")
-    def page() -> FileResponse:
-        return FileResponse(SHIPPED_DIR / "web" / "pages" / "index.html")
+    def page(request: Request) -> Response:
+        return files.page("index.html", request)
 
     @pages.get("/status")
     def status() -> dict[str, object]:
@@ -136,5 +135,5 @@ def web() -> Any:
             raise HTTPException(400, "not JSON") from error
         return found if isinstance(found, dict) else {}
 
-    pages.mount("/shared", StaticFiles(directory=SHIPPED_DIR / "web" / "shared"))
+    pages.mount("/shared", files.shared)
     return pages

@@ -12,17 +12,16 @@ The ``playwright`` package is imported by a run alone.
 import asyncio
 import json
 import random
-import shutil
 import tempfile
 import time
 import wave
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parley.core.errors import ConfigError, PeerError
+from parley.core.errors import PeerError
 from parley.evals.crash.calls import GREETING, WITHIN_S, CallFindings, check_words, kill, when_ready
+from parley.evals.harness.chromium import DEVICES, chromium
 from parley.evals.harness.launcher import PRODUCT, command, free_port, started
 from parley.evals.harness.network import Network
 from parley.evals.harness.progress import Progress
@@ -42,14 +41,6 @@ UNTIL_SHOWN = """state => new Promise((resolve) => {
   watch.observe(document.body, { attributes: true, attributeFilter: ["data-state"] });
   look();
 })"""
-FLAGS = (
-    "--use-fake-device-for-media-stream",
-    "--use-fake-ui-for-media-stream",
-    "--autoplay-policy=no-user-gesture-required",
-    "--disable-background-networking",
-    "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE localhost",
-)
 
 
 async def run_pages(calls: int, seed: int, *, breaks: str = DROP, store: str | None = None) -> CallFindings:
@@ -69,7 +60,7 @@ async def run_pages(calls: int, seed: int, *, breaks: str = DROP, store: str | N
     progress = Progress("calls", calls)
     with tempfile.TemporaryDirectory() as name:
         rounds = _Rounds(Path(name), findings, store)
-        async with _chromium(_silence(Path(name) / "silence.wav")) as browser:
+        async with _browser(Path(name)) as browser:
             for _ in range(calls):
                 try:
                     await rounds.one(browser, dice.uniform(FIRST_S, LAST_S), breaks)
@@ -171,23 +162,9 @@ async def _reached(page: "Page", state: str) -> None:
         raise TimeoutError(f"the page is {shown!r}, not {state!r}, and says {notice!r}") from error
 
 
-@asynccontextmanager
-async def _chromium(sound: Path) -> AsyncIterator["Browser"]:
-    try:
-        from playwright.async_api import async_playwright
-    except ImportError as error:
-        raise ConfigError("calls of a page need the package playwright (make setup)") from error
-    path = shutil.which("chromium")
-    if path is None:
-        raise ConfigError("calls of a page need Chromium (make setup installs it on Debian)")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(
-            executable_path=path, args=[*FLAGS, f"--use-file-for-fake-audio-capture={sound}"]
-        )
-        try:
-            yield browser
-        finally:
-            await browser.close()
+def _browser(folder: Path) -> AbstractAsyncContextManager["Browser"]:
+    sound = _silence(folder / "silence.wav")
+    return chromium(*DEVICES, f"--use-file-for-fake-audio-capture={sound}")
 
 
 def _silence(path: Path) -> Path:

@@ -10,16 +10,15 @@ counted, on a screen of 60 frames a second. The ``playwright`` package is import
 import argparse
 import asyncio
 import os
-import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from parley.core.errors import ConfigError, PeerError
+from parley.core.errors import PeerError
+from parley.evals.harness.chromium import chromium
 from parley.evals.harness.command import machine, positive, quiet_log
 from parley.evals.harness.launcher import running
 from parley.evals.harness.progress import Progress
@@ -33,12 +32,6 @@ HOUR_S = 3_600
 WITHIN_MS = 60_000
 SCROLL_PX, SCROLL_PX_PER_S = 6_000, 2_000
 WIDTH_PX, HEIGHT_PX = 1_280, 800
-# Chromium connects to no other host.
-FLAGS = (
-    "--disable-background-networking",
-    "--no-first-run",
-    "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE localhost",
-)
 # Long parts of the page: the fold that has to be open, the element, and whether it is scrolled sideways.
 PARTS: Mapping[str, tuple[str, str, bool]] = {
     "conversation": ("", "conversation", False),
@@ -107,7 +100,7 @@ async def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         progress = Progress("rounds", arguments.rounds)
         async with running("parley", session.config, session.log) as server:
             for _ in range(arguments.rounds):
-                async with _chromium() as browser:
+                async with chromium() as browser:
                     await _round(browser, server.url.replace("127.0.0.1", "localhost"), session, found)
                 progress.step()
     return {**summarized(found), **_facts(session), "load_before": round(load, 2), "machine": machine()}
@@ -206,23 +199,6 @@ async def _scroll(page: "Page", name: str, fold: str, role: str, found: Found, *
     found.longest_ms[name].append(max(spans))
     if fold:
         await page.locator(f'[data-role="{fold}"] > summary').click()
-
-
-@asynccontextmanager
-async def _chromium() -> AsyncIterator["Browser"]:
-    try:
-        from playwright.async_api import async_playwright
-    except ImportError as error:
-        raise ConfigError("pages need the package playwright (make setup)") from error
-    path = shutil.which("chromium")
-    if path is None:
-        raise ConfigError("pages need Chromium (make setup installs it on Debian)")
-    async with async_playwright() as playwright:
-        browser = await playwright.chromium.launch(executable_path=path, args=[*FLAGS])
-        try:
-            yield browser
-        finally:
-            await browser.close()
 
 
 def main(argv: Sequence[str] | None = None) -> int:

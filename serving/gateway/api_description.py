@@ -13,15 +13,15 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from parley.serving.gateway.auth.client_auth import COOKIE
 from parley.serving.gateway.auth.route_access import ROUTES, SOCKET, Audience, routes_of
 from parley.serving.gateway.openai_http.errors import OPENAI_PATHS
-from parley.serving.gateway.pages import web_dir
+from parley.serving.gateway.page_files import PageFiles
 
 SPECIFICATION, PAGE = "/openapi.json", "/docs"
 ABOUT = (
@@ -195,13 +195,13 @@ def _as_json(app: FastAPI) -> bytes:
     return json.dumps(describe_routes(app), separators=(",", ":")).encode()
 
 
-def serve_description(app: FastAPI) -> None:
+def serve_description(app: FastAPI, files: PageFiles) -> None:
     """Add the description of the application's routes and its page; after all other routes.
 
-    Raises:
-        ConfigError: the files of the page are missing.
+    Args:
+        app: of the gateway.
+        files: of the pages.
     """
-    page = web_dir() / "pages" / "docs.html"
     making = asyncio.Lock()
     made: list[bytes] = []
 
@@ -214,6 +214,6 @@ def serve_description(app: FastAPI) -> None:
         return Response(made[0], media_type="application/json")
 
     @app.get(PAGE)
-    async def description_page() -> FileResponse:
+    async def description_page(request: Request) -> Response:
         """Return the page that shows the server's routes."""
-        return FileResponse(page)
+        return files.page("docs.html", request)

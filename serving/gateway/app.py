@@ -35,6 +35,7 @@ from parley.core.errors import (
 )
 from parley.core.grants import ANONYMOUS
 from parley.core.tuning import tuned
+from parley.recording.pins import Pins
 from parley.runtime.shutdown import Shutdown
 from parley.serving.gateway.admin.apps import AppDisabledError
 from parley.serving.gateway.admin.operations import PRIVATE_PATHS, STREAMED_PATHS, Operations
@@ -74,6 +75,7 @@ from parley.serving.gateway.openai_http.audio import (
 from parley.serving.gateway.openai_http.chat import SESSION_HEADER, TOKEN_HEADER, ChatCompletions
 from parley.serving.gateway.openai_http.errors import OPENAI_PATHS, add_openai_errors
 from parley.serving.gateway.openai_http.models import model_names, models_router
+from parley.serving.gateway.page_files import page_files
 from parley.serving.gateway.pages import serve_page
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_links import CallLinks
@@ -81,6 +83,7 @@ from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.caller_directory import CallerDirectory
 from parley.serving.gateway.phone.routes import PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
+from parley.serving.gateway.pin_routes import pin_api
 from parley.serving.gateway.privacy_api import privacy_api
 from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.reference_voices.decoder import VoiceError
@@ -344,10 +347,13 @@ def create_app(
         if modes:
             completions = ChatCompletions(models, conversations, type_turn, settings, usage, access, turns)
             app.include_router(completions.router())
+        if recordings is not None:
+            app.include_router(pin_api(Pins(recordings.folder, recordings.bucket), operators, audit))
         for router in _session_routes(gateway, conversations, human_desk, annotations, book):
             app.include_router(router)
-    serve_page(app, access)
-    serve_description(app)
+    files = page_files()
+    serve_page(app, access, files)
+    serve_description(app, files)
     check_declared(app)
     return app
 

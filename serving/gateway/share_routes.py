@@ -32,7 +32,6 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.params import Depends as DependsOn
-from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.recording.library import RecordingSummaries, call_detail
@@ -42,7 +41,7 @@ from parley.serving.gateway.http.ranges import Range
 from parley.serving.gateway.http.read_pace import ReadPace
 from parley.serving.gateway.http.requests import check_origin, client_of, timeline_place
 from parley.serving.gateway.limits import Rate
-from parley.serving.gateway.pages import web_dir
+from parley.serving.gateway.page_files import page_files
 from parley.serving.gateway.recording_routes import NOT_THERE, RangeHeader, RecordingFiles, found_file
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerTuning
 from parley.session_store.events import Event, Kind
@@ -186,7 +185,7 @@ class SharedSession:
         self._reading = reading
         self._store = reading.store
         self._links = ShareLinks(reading.store)
-        self._page = web_dir() / "pages" / "share.html"
+        self._files = page_files()
         self._rate = Rate(
             OPENED_PER_MINUTE, "{limit} links in a minute: go on later", clients=COUNTED_CLIENTS
         )
@@ -204,13 +203,13 @@ class SharedSession:
             router.get(f"{SHARED_PATH}/{{share_id}}/recordings")(self.no_recordings)
         return router
 
-    async def page(self, share_id: str, request: Request) -> FileResponse:
+    async def page(self, share_id: str, request: Request) -> Response:
         """Return the page of a link, which holds no data; 404 for an unknown and 410 for an ended one."""
         self._rate.take(self._reading.client(request))
         link = await self._links.find(share_id)
         state = None if link is None else link.state(self._store.wall_us())
         status = 404 if state is None else 200 if state == "open" else 410
-        return FileResponse(self._page, status_code=status)
+        return self._files.page("share.html", request, status=status)
 
     async def open(
         self, share_id: str, request: Request, response: Response, body: ShareSecret

@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 from playwright.async_api import BrowserContext, Locator, Page, async_playwright, expect
 
+from parley.evals.first_load.__main__ import loads
 from parley.evals.harness.forked_servers import ForkedServer
 from parley.session_store.events import Draft, Kind
 from parley.session_store.store import SessionStore, StoreTuning
@@ -71,7 +72,7 @@ LISTEN = """() => {
     const shown = document.body.dataset.state;
     if (shown !== state) [state, since] = [shown, performance.now()];
     const settled_ms = performance.now() - since;
-    window.heard.push({ rms, state, settled_ms, played_s: sound.currentTime });
+    window.heard.push({ rms, state, settled_ms, played_s: sound.currentTime, at_ms: performance.now() });
   }, 40);
 }"""
 
@@ -268,6 +269,18 @@ async def test_a_person_speaks_and_types_and_hears_the_answers(
     assert heard[-1]["played_s"] > heard[0]["played_s"] + 5
     assert person.hosts == {urlsplit(server).netloc}
     assert person.complaints == []
+
+
+@pytest.mark.paired
+async def test_a_page_that_was_never_opened_is_small_and_soon_takes_a_click(chromium: str, server: str):
+    found = (await loads(server, ["/"], rounds=3))["/"]
+    every = [load for each in found.values() for load in each]
+    print(*every, sep="\n")
+    # Without compression it would be 320 kB.
+    assert max(load.wire_bytes for load in every) < 160_000
+    # Of three browsers, the one that had most of the machine.
+    assert min(load.usable_ms for load in found["local"]) < 1_000
+    assert min(load.usable_ms for load in found["line"]) < 1_000
 
 
 async def units_are_heard(worker: Any, count: int) -> None:

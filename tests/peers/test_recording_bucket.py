@@ -20,7 +20,7 @@ from aiohttp import web
 pytest.importorskip("obstore", reason="needs the extra 's3'")
 pytest.importorskip("moto", reason="needs the packages of tests")
 
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, MediaError
 from parley.evals.harness.s3_server import S3Server
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV, MAGIC
@@ -29,6 +29,7 @@ from parley.recording.folder import CALLER_AUDIO
 from parley.recording.library import RecordingSummaries, asset_file, call_detail, recordings_of, zipped
 from parley.recording.merge import track_samples
 from parley.recording.objects import RecordingBucket
+from parley.recording.pins import Pins
 from parley.recording.retention import RemovedSessions, clean, remove_call
 from parley.recording.settings import RecordingSettings, S3Settings
 from parley.recording.uploads import UploadThread
@@ -354,6 +355,34 @@ async def test_retention_removes_what_is_old_or_too_much_in_both_places(
     found = clean(tmp_path, max_storage_gb=1e-9, now_s=later_s, bucket=bucket)
     assert {each.session_id for each in found.removed} == {sessions[0], sessions[2]}
     assert found.kept == {sessions[1]: "pinned"} and list(bucket.sessions()) == [sessions[1]]
+
+
+async def test_a_pin_stays_with_calls_that_move_and_is_seen_from_another_machine(
+    tmp_path: Path, bucket: RecordingBucket
+):
+    here, other = tmp_path / "here", tmp_path / "other"
+    path = await record_call(here, SESSION)
+    Pins(here, bucket).add(SESSION)
+    with Uploads(here, bucket):
+        until(lambda: not path.exists())
+    elsewhere = Pins(other, bucket)
+    assert elsewhere.has(SESSION)
+    later_s = time.time() + 5 * 86_400
+    assert clean(other, retention_days=3, now_s=later_s, bucket=bucket).kept == {SESSION: "pinned"}
+
+    elsewhere.remove(SESSION)
+    # The machine that the call was held on has its file.
+    assert not elsewhere.has(SESSION) and Pins(here, bucket).has(SESSION)
+    elsewhere.add(SESSION)
+    Pins(here, bucket).remove(SESSION)
+    assert not elsewhere.has(SESSION) and not Pins(here, bucket).has(SESSION)
+    # A deleted session takes its pin along, which is no call.
+    Pins(here, bucket).add(SESSION)
+    assert RemovedSessions(here, bucket).remove(SESSION).calls == 1
+    for act in (elsewhere.has, elsewhere.add):
+        with pytest.raises(MediaError, match="no recordings"):
+            act(SESSION)
+    assert not bucket.sessions()
 
 
 @pytest_asyncio.fixture

@@ -18,6 +18,7 @@ from playwright.async_api import expect
 
 from parley.recording.at_rest import KEYS_ENV
 from parley.recording.folder import IMAGES, CallRecording, image_name, read_recording
+from tests.peers.operations_gateway import TOKEN
 from tests.peers.server import running_server
 from tests.peers.test_accessibility import serious
 from tests.peers.test_browser import Visit, chromium, lines_are_free, visit
@@ -115,6 +116,38 @@ async def read_moments_and_latencies(person: Visit) -> None:
     await expect(person.part("replays")).to_be_hidden()
     found = await serious(person.page)
     assert not found, found
+
+
+async def test_an_operator_keeps_the_recordings_of_a_session_by_a_switch(chromium: str, tmp_path: Path):
+    config = recording_deployment(tmp_path)
+    async with running_server("--config", str(config)) as server:
+        async with httpx.AsyncClient(base_url=server.url) as client:
+            session = (await client.post("/api/sessions")).json()["id"]
+        pin = (await record_call(tmp_path / "data", session)).with_name("pinned")
+        address = server.url.replace("127.0.0.1", "localhost")
+        async with visit(chromium, f"{address}/s/{session}") as person:
+            await person.part("recordings").locator("summary").click()
+            await expect(person.part("player")).to_be_visible()
+            await expect(person.part("pin-row")).to_be_hidden()
+
+            await person.page.goto(f"{address}/sessions#token={TOKEN}")
+            await person.state("live")
+            await person.page.goto(f"{address}/s/{session}")
+            await person.part("recordings").locator("summary").click()
+            switch = person.page.get_by_role("switch", name="Keep these recordings")
+            await expect(switch).not_to_be_checked()
+            async with person.page.expect_response(lambda answer: answer.url.endswith("/pin")) as answered:
+                await switch.click()
+            assert (await answered.value).status == 204 and pin.exists()
+            assert not await serious(person.page)
+
+            await person.page.reload()
+            await person.part("recordings").locator("summary").click()
+            await expect(switch).to_be_checked()
+            async with person.page.expect_response(lambda answer: answer.url.endswith("/pin")) as answered:
+                await switch.press(" ")
+            assert (await answered.value).status == 204 and not pin.exists()
+            assert person.complaints == []
 
 
 @pytest.mark.parametrize("encrypted", [False, True])

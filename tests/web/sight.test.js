@@ -78,3 +78,19 @@ test("a camera that another program uses is reported, and nothing is shown any l
   await assert.rejects(sight.changeCamera(call), { message: "Another program is using the camera." });
   assert.deepEqual([cameras.asked, sent, preview.srcObject, sight.shows("camera")], [["", "rear"], ["", null], null, false]);
 });
+
+test("a camera that the user denies is reported, nothing is sent, and a later permission shows it", async () => {
+  const { cameras, call, page, preview, sent, sight } = made({ "": "NotAllowedError" });
+  await assert.rejects(sight.toggle("camera", call), { message: "The camera is blocked for this page." });
+  assert.deepEqual([sent, page.opened, preview.srcObject, sight.shows("camera")], [[], [], null, false]);
+  cameras.failures = {};
+  await sight.toggle("camera", call);
+  assert.deepEqual([sent, sight.shows("camera")], [[""], true]);
+});
+
+test("a chosen camera that the user denies is not replaced by another one", async () => {
+  const { cameras, call, page, sight } = made({ rear: "NotAllowedError" });
+  page.chosen = "rear";
+  await assert.rejects(sight.show("camera", call), { message: "The camera is blocked for this page." });
+  assert.deepEqual([cameras.asked, sight.shows("camera")], [["rear"], false]);
+});

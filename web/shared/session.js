@@ -12,6 +12,7 @@ import { Lanes } from "./lanes.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { LatencyBars } from "./latency_bars.js";
 import { Recordings } from "./recordings.js";
+import { RecordingsPin } from "./recordings_pin.js";
 import { SessionRecord } from "./record.js";
 import { Replays } from "./replays.js";
 import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
@@ -126,6 +127,7 @@ class SessionPage {
       shown: (call) => shown.forEach((each) => each.show(call)),
       moved: (at_ms) => [comments, this.#callLanes].forEach((each) => each.move(at_ms)),
     });
+    new RecordingsPin(api, parts.recordings);
     new Shares(api, parts.share, parts.shareDialog);
     this.#tags = new SessionTags(api, parts.tags);
     this.#unsent = new Unsent(api.id);

@@ -242,6 +242,24 @@ export class SessionApi {
   }
 
   /**
+   * Return whether its recordings are pinned. Throws ApiError.
+   *
+   * @returns {Promise<boolean>}
+   */
+  async isPinned() {
+    return (await requestJson("GET", `${this.#path}/pin`)).is_pinned;
+  }
+
+  /**
+   * Pin its recordings, or unpin them. Throws ApiError.
+   *
+   * @param {boolean} isPinned
+   */
+  async pin(isPinned) {
+    await request(isPinned ? "PUT" : "DELETE", `${this.#path}/pin`, { signal: AbortSignal.timeout(REQUEST_MS) });
+  }
+
+  /**
    * Read the links to it, newest first. Throws ApiError.
    *
    * @returns {Promise<ShareLink[]>}

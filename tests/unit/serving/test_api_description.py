@@ -13,6 +13,7 @@ from starlette.routing import Mount
 from parley.evals.abuse.routes import application
 from parley.serving.gateway.api_description import OWN_BODIES, describe_routes, serve_description
 from parley.serving.gateway.auth.route_access import ROUTES, SOCKET, routes_of
+from parley.serving.gateway.page_files import page_files
 from parley.transports.webrtc.signaling import CandidatesRequest, OfferRequest
 
 
@@ -48,7 +49,7 @@ def test_the_description_is_valid_openapi_and_names_no_answer_that_never_comes()
 
 async def test_any_client_reads_the_description_and_the_page() -> None:
     app = FastAPI(openapi_url=None, docs_url=None)
-    serve_description(app)
+    serve_description(app, page_files())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         first, again = [await client.get("/openapi.json") for _ in range(2)]
         assert first.json()["openapi"].startswith("3.1") and first.content == again.content

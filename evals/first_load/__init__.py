@@ -1,0 +1,1 @@
+"""Size of a page that a browser has not seen before, and the time until it can be used."""
