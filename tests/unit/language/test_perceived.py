@@ -1,9 +1,8 @@
-import time
-
 import pytest
 
 from parley.language import find_language
 from parley.language.perceived import NoPerceived
+from tests.processor_deadline import processor_deadline
 
 RULES = find_language("en").perceived
 
@@ -69,13 +68,12 @@ def test_two_wishes_are_compared(first: str, second: str, opposed: bool):
     assert RULES.opposes(first, second) is opposed
 
 
-def test_a_long_text_takes_no_long_time():
-    started_s = time.process_time()
-    for unit in ("this ", "fine ", "here ", "it ", "no "):
+@pytest.mark.parametrize("unit", ["this ", "fine ", "here ", "it ", "no "])
+def test_a_long_text_is_read_in_linear_time(unit: str):
+    with processor_deadline():
         RULES.name_referent(unit * 100_000, "the lamp", unit * 100_000)
         RULES.approves(unit * 100_000)
         RULES.opposes(unit * 100_000, unit * 100_000)
-    assert time.process_time() - started_s < 1
 
 
 def test_a_language_without_rules_takes_words_as_they_are():

@@ -1,8 +1,7 @@
-import time
-
 import pytest
 
 from parley.language.english.spoken_numbers import with_digits
+from tests.processor_deadline import processor_deadline
 
 
 @pytest.mark.parametrize(
@@ -27,6 +26,5 @@ def test_numbers_in_words_become_digits(words: str, digits: str) -> None:
 
 
 def test_a_long_text_is_read_in_linear_time() -> None:
-    began_s = time.process_time()
-    with_digits(["hundred", "one", "thousand", "and", "point"] * 20_000)
-    assert time.process_time() - began_s < 5
+    with processor_deadline():
+        with_digits(["hundred", "one", "thousand", "and", "point"] * 20_000)

@@ -1,10 +1,9 @@
-import time
-
 import pytest
 
 from parley.language import find_language
 from parley.language.words import plain
 from parley.turn_taking.human_answers import accepts, withdraws
+from tests.processor_deadline import processor_deadline
 
 ENGLISH = find_language("en").vocabulary
 
@@ -87,8 +86,7 @@ def test_a_wait_is_not_given_up_by_other_words(said: str) -> None:
     assert not withdraws(ENGLISH.words(said), ENGLISH)
 
 
-def test_a_long_turn_costs_little() -> None:
-    words = plain("yes go on with " * 5_000)
-    began_s = time.thread_time()
-    accepts(words, ENGLISH), withdraws(words, ENGLISH)
-    assert time.thread_time() - began_s < 1
+def test_a_long_turn_is_read_in_linear_time() -> None:
+    words = plain("yes go on with " * 50_000)
+    with processor_deadline():
+        accepts(words, ENGLISH), withdraws(words, ENGLISH)

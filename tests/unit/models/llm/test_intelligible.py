@@ -1,10 +1,9 @@
-import time
-
 import pytest
 
 from parley.language.english.identification import language_of
 from parley.models.llm.intelligible import Intelligible, TurnKind
 from parley.models.retrieval.minilm import MiniLm
+from tests.processor_deadline import processor_deadline
 
 DOCUMENTS = ("Opening hours. Branches are open until five on weekdays.", "The Kestrel pump has three modes.")
 
@@ -96,8 +95,7 @@ def test_one_word_says_nothing_of_a_language() -> None:
     assert language_of("") is None
 
 
-@pytest.mark.parametrize("text", ["la " * 3_000, "é" * 8_000, "a'" * 4_000, "ing" * 3_000, "卡" * 8_000])
+@pytest.mark.parametrize("text", ["la " * 30_000, "é" * 80_000, "a'" * 40_000, "ing" * 30_000, "卡" * 80_000])
 def test_a_long_turn_is_judged_in_linear_time(judge: Intelligible, text: str) -> None:
-    began_s = time.process_time()
-    judge.judge(text)
-    assert time.process_time() - began_s < 1
+    with processor_deadline():
+        judge.judge(text)

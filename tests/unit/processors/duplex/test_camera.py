@@ -2,7 +2,6 @@
 
 import io
 import struct
-import time
 import zlib
 
 import numpy as np
@@ -63,13 +62,21 @@ def bomb(width: int, height: int) -> bytes:
     )
 
 
-@pytest.mark.parametrize("image", [file(8_000, 6_250), bomb(60_000, 60_000)], ids=["50 megapixels", "bomb"])
+def declared(width: int, height: int) -> bytes:
+    """Return a JPEG of 64 by 64 pixels whose header declares another size."""
+    image = bytearray(file(64, 64))
+    size = image.index(b"\xff\xc0") + 5
+    image[size : size + 4] = struct.pack(">HH", height, width)
+    return bytes(image)
+
+
+@pytest.mark.parametrize(
+    "image", [declared(8_000, 6_250), bomb(60_000, 60_000)], ids=["50 megapixels", "bomb"]
+)
 def test_a_huge_picture_is_refused_before_it_is_decoded(image: bytes) -> None:
-    # Processor time: the load of other processes does not count.
-    began_s = time.thread_time()
-    with pytest.raises(MediaError, match="too large|DecompressionBomb"):
+    # Decoded, it would be refused for the pixels that it lacks.
+    with pytest.raises(MediaError, match="too large"):
         decoded(image, (0, 0), None, SETTINGS)
-    assert time.thread_time() - began_s < 0.1
 
 
 def test_too_many_bytes_are_refused() -> None:
