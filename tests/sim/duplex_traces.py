@@ -2,11 +2,13 @@
 
     python -m tests.sim.duplex_traces --calls 300 --write before.json
     python -m tests.sim.duplex_traces --calls 300 --compare before.json
+    python -m tests.sim.duplex_traces --calls 40 --digests tests/sim/duplex_traces.json
 
 Each seed makes a call of its own on virtual time, with a scripted engine alone in its pipeline. Callers
 interrupt, pause, hang up and force it to listen; engines are late, stall and fail. Every tenth call is a
 whole one, with the two-tier engine or another. A trace holds the engine's output, every unit, event and
 apology with its millisecond, and the text of the records. Identifiers are numbered in order of appearance.
+Digests leave out the loudness, whose last digit depends on the processor.
 """
 
 import argparse
@@ -50,6 +52,7 @@ from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmniHost
 from tests.sim.call import RunningCall, silence, simulate, voice
+from tests.sim.traces import digest
 
 Trace = dict[str, list[Any]]
 WHOLE_EVERY = 10
@@ -66,6 +69,16 @@ def trace(seed: int) -> Trace:
     )
     result: Trace = json.loads(text)
     return result
+
+
+def digests(calls: int) -> list[str]:
+    """Return the digest of each of a number of calls, in the order of their seeds."""
+    return [_digest(trace(seed)) for seed in range(calls)]
+
+
+def _digest(made: Trace) -> str:
+    compared = {name: lines for name, lines in made.items() if name != "loudness"}
+    return digest([json.dumps(compared, sort_keys=True)])
 
 
 # An engine alone in its pipeline.
@@ -313,8 +326,12 @@ def main() -> int:
     goal = parser.add_mutually_exclusive_group(required=True)
     goal.add_argument("--write", type=Path)
     goal.add_argument("--compare", type=Path)
+    goal.add_argument("--digests", type=Path)
     arguments = parser.parse_args()
     logger.remove()
+    if arguments.digests is not None:
+        arguments.digests.write_text(json.dumps(digests(arguments.calls)) + "\n")
+        return 0
     if arguments.write is not None:
         traces = {str(seed): trace(seed) for seed in range(arguments.calls)}
         arguments.write.write_text(json.dumps(traces))
