@@ -17,6 +17,7 @@ from parley.core.failover import FailoverReason
 from parley.core.media import WordTime
 from parley.core.passage_notes import CitedPassage
 from parley.core.pictures import CAMERA, Picture
+from parley.core.speech_reports import SpeechReport
 from parley.core.tiers import Medium, Tier
 from parley.core.timeline import (
     Annotation,
@@ -26,6 +27,7 @@ from parley.core.timeline import (
     OutsideReport,
     Source,
 )
+from parley.core.units import Tick
 from parley.core.usage import PricedUsage, Stage, Usage
 
 
@@ -133,6 +135,17 @@ class UtteranceRead(CallEvent):
     def began_ms(self) -> int:
         """Time at which the utterance began."""
         return self.at_ms - self.since_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechReported(CallEvent):
+    """A specialist reports on the caller's speech, for the tier of an engine that decides about turns.
+
+    Attributes:
+        report: its words, or a finding about the present voice.
+    """
+
+    report: SpeechReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -803,6 +816,17 @@ class VoteChanged(CallEvent):
     vote: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnitTaken(CallEvent):
+    """A full-duplex engine has taken a unit.
+
+    Attributes:
+        tick: its outcome.
+    """
+
+    tick: Tick
+
+
 # Engines and media.
 
 
@@ -821,6 +845,22 @@ class EngineUsed(CallEvent):
     model: str
     usage: Usage
     is_out_of_band: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSent(CallEvent):
+    """A realtime service has sent text or sound of a reply, or the beginning or the end of one.
+
+    Attributes:
+        is_reply_open: a reply goes on after it.
+    """
+
+    is_reply_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpoke(CallEvent):
+    """A realtime service has sent the first audio of a reply."""
 
 
 @dataclass(frozen=True, slots=True)

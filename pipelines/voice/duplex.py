@@ -128,7 +128,6 @@ async def _build(
     units = UnitRecords(call.events, write_tick)
     engine = OmniStages(
         *(engines, transport, call, context),
-        on_tick=units.take,
         front=front,
         words_of_turn=privacy.words_of_turn,
     )
@@ -153,7 +152,7 @@ async def _build(
     desk.connect(worker)
     hold.listen(worker)
     background = [*privacy.background, *dialogue.background, specialists.run, *engine.background()]
-    background += [*own_voice(front.self_voice, engine), *sight.background, *desk.background]
+    background += [*own_voice(call.events, front.self_voice, engine), *sight.background, *desk.background]
     background += spotting(call.events, over_bot, engine)
     if call.rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: engine.omni.unit_ms))

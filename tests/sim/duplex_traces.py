@@ -44,7 +44,14 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from parley.core.call_events import CallEvent, EnginesGivenUp, PauseExpired, TurnEndRequested
+from parley.core.call_events import (
+    CallEvent,
+    EnginesGivenUp,
+    PauseExpired,
+    SpeechReported,
+    TurnEndRequested,
+    UnitTaken,
+)
 from parley.evals.bench.duplex_jitter.reading import read_ticks
 from parley.models.omni import OmniHost
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
@@ -287,8 +294,8 @@ def _frame(frame: Frame, at_s: float) -> list[Any] | None:
 
 
 def _write(events: list[Any], event: CallEvent, began_s: float) -> None:
-    if isinstance(event, EnginesGivenUp | PauseExpired):
-        # Counted in ``ends``; the later frames follow from it.
+    if isinstance(event, EnginesGivenUp | PauseExpired | SpeechReported | UnitTaken):
+        # In ``ends`` and ``ticks``, and words on their way to the engine; what follows from them is here.
         return
     # Timestamps on the session's clock are those of the event.
     received = re.sub(r"(_us|_ms)=\d{6,}", r"\1=.", repr(event))
