@@ -51,6 +51,11 @@ class CallerJoined(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class CallerLeft(CallEvent):
+    """The caller has disconnected; where the server ends the call, that is ``CallEnding`` instead."""
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceSuspected(CallEvent):
     """A voice may have begun; voice activity detection is not yet certain."""
 
@@ -910,6 +915,32 @@ class PacketLate(CallEvent):
 
 
 # The call as a whole.
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegan(CallEvent):
+    """The call begins: from here on it is in the records of its session."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded(CallEvent):
+    """The call is over, for any reason, and everything of it has been recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferBegan(CallEvent):
+    """A person is rung, to take the call over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEnded(CallEvent):
+    """The transfer to a person is over.
+
+    Attributes:
+        outcome: "taken", "gone" when the caller hung up first, or why no person has taken the call.
+    """
+
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)
