@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from parley.core.errors import CapacityError, ConfigError, IllegalTransition, ShapeError
-from parley.models.omni import OmniEngine, OmniHost, Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import OmniEngine, OmniHost, Preparation, UnitResult
 
 # Units before the one in which a generation is stopped, beyond those of the other tests.
 SLOW_AT = 40

@@ -17,6 +17,7 @@ from parley.core.failover import FailoverReason
 from parley.core.media import WordTime
 from parley.core.passage_notes import CitedPassage
 from parley.core.pictures import CAMERA, Picture
+from parley.core.speech_reports import SpeechReport
 from parley.core.tiers import Medium, Tier
 from parley.core.timeline import (
     Annotation,
@@ -26,6 +27,7 @@ from parley.core.timeline import (
     OutsideReport,
     Source,
 )
+from parley.core.units import Tick
 from parley.core.usage import PricedUsage, Stage, Usage
 
 
@@ -46,6 +48,11 @@ class CallEvent:
 @dataclass(frozen=True, slots=True)
 class CallerJoined(CallEvent):
     """The caller is connected; published again when a client reconnects during the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallerLeft(CallEvent):
+    """The caller has disconnected; where the server ends the call, that is ``CallEnding`` instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,17 @@ class UtteranceRead(CallEvent):
     def began_ms(self) -> int:
         """Time at which the utterance began."""
         return self.at_ms - self.since_ms
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechReported(CallEvent):
+    """A specialist reports on the caller's speech, for the tier of an engine that decides about turns.
+
+    Attributes:
+        report: its words, or a finding about the present voice.
+    """
+
+    report: SpeechReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -803,6 +821,17 @@ class VoteChanged(CallEvent):
     vote: str
 
 
+@dataclass(frozen=True, slots=True)
+class UnitTaken(CallEvent):
+    """A full-duplex engine has taken a unit.
+
+    Attributes:
+        tick: its outcome.
+    """
+
+    tick: Tick
+
+
 # Engines and media.
 
 
@@ -821,6 +850,22 @@ class EngineUsed(CallEvent):
     model: str
     usage: Usage
     is_out_of_band: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSent(CallEvent):
+    """A realtime service has sent text or sound of a reply, or the beginning or the end of one.
+
+    Attributes:
+        is_reply_open: a reply goes on after it.
+    """
+
+    is_reply_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSpoke(CallEvent):
+    """A realtime service has sent the first audio of a reply."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -870,6 +915,32 @@ class PacketLate(CallEvent):
 
 
 # The call as a whole.
+
+
+@dataclass(frozen=True, slots=True)
+class CallBegan(CallEvent):
+    """The call begins: from here on it is in the records of its session."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded(CallEvent):
+    """The call is over, for any reason, and everything of it has been recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferBegan(CallEvent):
+    """A person is rung, to take the call over."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransferEnded(CallEvent):
+    """The transfer to a person is over.
+
+    Attributes:
+        outcome: "taken", "gone" when the caller hung up first, or why no person has taken the call.
+    """
+
+    outcome: str
 
 
 @dataclass(frozen=True, slots=True)

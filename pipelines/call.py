@@ -6,13 +6,12 @@ pipeline: the event stream, the playout record, the holder of the floor.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Protocol
 
 from parley.core.call_choices import CallChoices
-from parley.core.call_events import AnswerHeard, UtteranceRead
+from parley.core.call_events import UtteranceRead
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.clock import Clock
 from parley.models.tools import Tool
@@ -126,9 +125,7 @@ class LiveCall:
             clock=clock,
             rate_hz=rate_hz,
         )
-        # No method of this object: it has the log, and a cycle would keep both, with the words of the call,
-        # until the next full collection.
-        self.turns = TurnLog(on_answer=partial(_publish_answer, events))
+        self.turns = TurnLog(events)
         self.floor = Floor(events)
         self.input = PipelineInput()
         self.began_ms = events.now_ms()
@@ -181,10 +178,6 @@ class LiveCall:
         self._media.clear()
         self.input.close()
         self.events.close()
-
-
-def _publish_answer(events: CallEvents, latency_ms: int, spans_ms: Mapping[str, float]) -> None:
-    events.publish(AnswerHeard(events.now_ms(), latency_ms, tuple(spans_ms.items())))
 
 
 @dataclass(frozen=True, slots=True)

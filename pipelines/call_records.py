@@ -1,9 +1,9 @@
 """Record the events of a call in its session.
 
-Records are: begin and end of the call and of its recording, losses of the recording, engines that took over
-from others, and the heard part of each reply: during playback, at its end, and as its client corrects it
-later. None of the writes is awaited; records that must be durable before they take effect are held back by
-the commit gate. The conversation keeps the order within the session.
+Records are: begin and end of the call (``call_bounds``) and of its recording, losses of the recording,
+engines that took over from others, and the heard part of each reply: during playback, at its end, and as its
+client corrects it later. None of the writes is awaited; records that must be durable before they take effect
+are held back by the commit gate. The conversation keeps the order within the session.
 """
 
 import uuid
@@ -14,8 +14,6 @@ from typing import Any
 from parley.core.bounded_dict import BoundedDict
 from parley.core.call_events import (
     BotTurnEnded,
-    CallAnswered,
-    CallEnding,
     CameraChanged,
     DisclosureHeard,
     EngineFailedOver,
@@ -44,6 +42,7 @@ from parley.core.pictures import CAMERA, SCREEN
 from parley.core.tiers import Medium
 from parley.core.timeline import HeardMark, HeardReply
 from parley.pipelines.call import Call
+from parley.pipelines.call_bounds import CallBounds
 from parley.session_store.events import Draft, Kind
 from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
 
@@ -76,8 +75,6 @@ class CallRecords:
     ) -> None:
         self._call, self._made_by = call, made_by
         self._greetings = {_words(greeting) for greeting in greetings}
-        # Facts of the record of its end.
-        self._more: dict[str, object] = {}
         # True when a reply was heard since the bot's last turn.
         self._was_heard = False
         # Keys of the clients' corrections, by reply, and the number of all corrections.
@@ -95,6 +92,11 @@ class CallRecords:
         # Replies of which the model may write more.
         self._unfinished: BoundedDict[str, None] = BoundedDict(MOST_AUTHORS)
         events = call.events
+        CallBounds(
+            *(events, call.conversation, call.call_id, call.transport),
+            more={"line": call.resumption.line} if call.resumption.line else {},
+            choices=call.choices.as_payload(),
+        )
         events.subscribe(TextGiven, self._on_text_given)
         events.subscribe(PhraseChosen, self._on_phrase_chosen)
         events.subscribe(CameraChanged, self._on_camera_changed)
@@ -106,8 +108,6 @@ class CallRecords:
         events.subscribe(ReplyCorrected, self._on_reply_corrected)
         events.subscribe(ReplyBrought, self._on_reply_brought)
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
-        events.subscribe(CallAnswered, self._on_call_answered)
-        events.subscribe(CallEnding, self._on_call_ending)
         events.subscribe(PassagesCited, self._on_passages_cited)
         events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(DisclosureHeard, self._on_disclosure_heard)
@@ -120,17 +120,6 @@ class CallRecords:
         events.subscribe(OperatorListened, self._on_operator_listened)
         events.subscribe(HoldBegan, lambda _event: self._note_hold("began"))
         events.subscribe(HoldEnded, lambda event: self._note_hold("ended", by=event.by))
-
-    def note(self, kind: Kind) -> None:
-        """Record that the call began, or ended; the end with the server's reason, if it was the server's."""
-        call = self._call
-        payload = {"transport": call.transport, "call_id": call.call_id, **self._more}
-        if line := call.resumption.line:
-            payload["line"] = line
-        if kind is Kind.JOINED:
-            payload |= call.choices.as_payload()
-        key = f"{kind.value}.{call.call_id}"
-        call.conversation.record(call.conversation.draft(kind, "system", payload, key=key))
 
     def _on_text_given(self, event: TextGiven) -> None:
         self._authors[_words(event.text)] = BY_HUMAN if event.by_human else BY_DEPLOYMENT
@@ -189,12 +178,6 @@ class CallRecords:
             return {}
         known = reversed(list(self._authors.items()))
         return next(({"by": author} for whole, author in known if f"{whole} ".startswith(f"{words} ")), {})
-
-    def _on_call_answered(self, event: CallAnswered) -> None:
-        self._more["answered_by"] = event.by
-
-    def _on_call_ending(self, event: CallEnding) -> None:
-        self._more.setdefault("reason", event.reason)
 
     def _on_disclosure_heard(self, event: DisclosureHeard) -> None:
         call = self._call

@@ -19,7 +19,7 @@ from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
 from parley.configs.deployment import Bot
-from parley.core.call_events import CallEnding, EngineFailed
+from parley.core.call_events import CallBegan, CallEnded, CallEnding, CallerLeft, EngineFailed
 from parley.core.errors import PeerError
 from parley.core.grants import ClientIdentity
 from parley.core.provenance import Provenance
@@ -43,7 +43,6 @@ from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import CallObserver, ObservedCall, close_observers, open_observers
 from parley.runtime.trace_context import CallTrace, open_call_trace
 from parley.session_store.conversation import Conversation
-from parley.session_store.events import Kind
 from parley.session_store.rows import SHOWN_CHARS
 from parley.telemetry.call_metrics import CallMetrics
 from parley.telemetry.call_traces import CallTraces
@@ -209,6 +208,7 @@ async def _run_call(
 
     @transport.event_handler("on_client_disconnected")
     async def on_gone(_transport: BaseTransport, _client: object) -> None:
+        call.events.publish(CallerLeft(call.events.now_ms()))
         await runner.cancel(reason="the caller has disconnected")
 
     names = EngineNames(
@@ -216,7 +216,7 @@ async def _run_call(
         *(engines.names(by, voice=call.choices.voice) for by in (mode, CASCADE)),
         engine_of=engines.voice_engine,
     )
-    records = _records(call, engines.deployment.bot, names)
+    _record(call, engines.deployment.bot, names)
     VoiceprintRecords(call.conversation, call.events, call.call_id)
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
     usage = UsageRecords(call, engines.prices, names)
@@ -225,7 +225,7 @@ async def _run_call(
         *open_observers(engines.observers, call.events, observed),
     ]
     try:
-        records.note(Kind.JOINED)
+        call.events.publish(CallBegan(call.events.now_ms()))
         try:
             with engines.live_calls.opened(call, mode) as live:
                 watching = _enders(engines, idle, worker, call, live)
@@ -236,7 +236,7 @@ async def _run_call(
             if before_close is not None:
                 await before_close()
             usage.finish()
-            records.note(Kind.LEFT)
+            call.events.publish(CallEnded(call.events.now_ms()))
         call.live.turns.close()
     finally:
         try:
@@ -248,12 +248,12 @@ async def _run_call(
         raise PeerError(f"the transport has failed: {failures[0]}")
 
 
-def _records(call: Call, bot: Bot, names: EngineNames) -> CallRecords:
-    """Return the records of a call, whose replies name their maker where the session has evidence."""
-    if (maker := call.conversation.made_by) is None:
-        return CallRecords(call)
-    made_by = partial(_made_by, maker, call, bot.system_prompt, names)
-    return CallRecords(call, made_by, (bot.greeting, bot.greeting_again))
+def _record(call: Call, bot: Bot, names: EngineNames) -> None:
+    """Record the events of a call; its replies name their maker where the session has evidence."""
+    maker, made_by = call.conversation.made_by, None
+    if maker is not None:
+        made_by = partial(_made_by, maker, call, bot.system_prompt, names)
+    CallRecords(call, made_by, (bot.greeting, bot.greeting_again))
 
 
 def _made_by(

@@ -45,6 +45,7 @@ from parley.core.call_events import (
     CallAnswered,
     CallEnding,
     CallerJoined,
+    CallerLeft,
     CallEvent,
     ClientDelayReported,
     HoldBegan,
@@ -66,6 +67,8 @@ from parley.core.call_events import (
     SpeechSettled,
     TextTyped,
     ToolsCalled,
+    TransferBegan,
+    TransferEnded,
     TurnEndDecided,
     TurnEnded,
     TurnPriced,
@@ -129,6 +132,7 @@ _US_PER_S, _US_PER_MS = 1_000_000, 1_000
 # Events of the timeline.
 IN_TIMELINE: tuple[type[CallEvent], ...] = (
     CallerJoined,
+    CallerLeft,
     VoiceStarted,
     VoiceEnded,
     TurnStarted,
@@ -151,6 +155,8 @@ IN_TIMELINE: tuple[type[CallEvent], ...] = (
     LatencyHeard,
     TurnPriced,
     CallAnswered,
+    TransferBegan,
+    TransferEnded,
     CallEnding,
     RecordingDegraded,
     PrivatePauseBegan,

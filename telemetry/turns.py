@@ -9,11 +9,13 @@ One ``TurnLog`` belongs to one conversation and runs on its event loop. It keeps
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 
 from parley.audio.audible import AudibleMeter, is_loud_pcm16
+from parley.core.call_events import AnswerHeard
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
+from parley.runtime.event_stream import CallEvents
 
 # Marks in the order in which a turn reaches them.
 MARKS = (
@@ -38,9 +40,6 @@ SPANS = (
 # The caller's audio is measured in pieces of this length, and when a turn ends: fifty short ones a second
 # cost ten times as much.
 MEASURED_MS = 500
-
-# Receives the latency of an answer, and how long each part of it took.
-OnAnswer = Callable[[int, Mapping[str, float]], None]
 
 
 @dataclass
@@ -98,21 +97,20 @@ class TurnLog:
     """Marks and texts of one conversation.
 
     Args:
+        events: of the call; receive ``AnswerHeard``, with the spans of the turn. A phrase that covers the
+            wait is no answer, and one that waited for a tool is left out. None: without a call.
         rate_hz: of the caller's audio.
         keep: number of turns that are kept.
-        on_answer: receives the milliseconds between the caller's last sound and the first of an answer, and
-            the spans of that turn. Not called for a phrase that covers the wait, nor for an answer that
-            waited for a tool. Must not block.
         now_us: wall clock.
         steady_us: monotonic clock.
     """
 
     def __init__(
         self,
+        events: CallEvents | None = None,
         *,
         rate_hz: int = 16_000,
         keep: int = 500,
-        on_answer: OnAnswer = lambda _latency_ms, _spans_ms: None,
         now_us: Callable[[], int] | None = None,
         steady_us: Callable[[], int] | None = None,
     ) -> None:
@@ -135,7 +133,7 @@ class TurnLog:
         self._active_us = self._steady_us()
         # Since the end of the caller's turn.
         self._tools_called = False
-        self._on_answer = on_answer
+        self._events = events or CallEvents()
 
     @property
     def finished(self) -> Iterable[TurnRecord]:
@@ -259,7 +257,12 @@ class TurnLog:
             marks_us["playout"] = self._now_us()
             if "speech_end" in marks_us and not self._current.masked and not self._tools_called:
                 latency_ms = max(0, marks_us["playout"] - marks_us["speech_end"]) // 1000
-                self._on_answer(latency_ms, self._current.spans_ms())
+                self._report_answer(latency_ms)
+
+    def _report_answer(self, latency_ms: int) -> None:
+        if self._events.has_subscribers(AnswerHeard):
+            spans_ms = tuple(self._current.spans_ms().items())
+            self._events.publish(AnswerHeard(self._events.now_ms(), latency_ms, spans_ms))
 
     def idle_ms(self) -> int:
         """Return the time since either side last made a sound or typed, in milliseconds."""

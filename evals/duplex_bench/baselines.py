@@ -18,8 +18,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from parley.core.errors import ConfigError, ShapeError
 from parley.core.media import pcm16_to_float
+from parley.core.units import Vote
 from parley.evals.harness.voices import pieces_of
-from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni import Preparation, UnitResult
 from parley.models.omni.phases import EngineCall, Phases, checked_audio
 from parley.models.tts import TextToSpeech
 from parley.models.vad import VoiceActivityDetector

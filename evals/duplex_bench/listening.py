@@ -16,7 +16,8 @@ from loguru import logger
 
 from parley.core.errors import EngineError
 from parley.core.media import float_to_pcm16
-from parley.models.omni.two_tier.speech_input import SpeechInputSettings, TranscriptWords
+from parley.core.speech_reports import TranscriptWords
+from parley.models.omni.two_tier.speech_input import SpeechInputSettings
 from parley.models.stt import Transcript
 from parley.models.vad import VoiceActivityDetector
 from parley.processors.perception.engine_stt import EngineSttSettings

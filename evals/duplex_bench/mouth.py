@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parley.core.units import Vote
 from parley.evals.duplex_bench.spoken import Word
-from parley.models.omni import UnitResult, Vote
+from parley.models.omni import UnitResult
 from parley.processors.duplex.voice import SILENT_PEAK, SpeechPacing, paced_output
 from parley.processors.duplex.word_aligner import EngineWordTiming, WordAligner
 

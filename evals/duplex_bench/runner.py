@@ -17,6 +17,7 @@ import numpy as np
 import soxr
 
 from parley.core.errors import EngineError
+from parley.core.units import Tick
 from parley.evals.duplex_bench.clips import Clip
 from parley.evals.duplex_bench.listening import ParallelRecogniser
 from parley.evals.duplex_bench.mouth import Mouth
@@ -24,7 +25,7 @@ from parley.evals.duplex_bench.spoken import RATE_HZ, Segmenter, Spoken, Word
 from parley.models.omni import OmniEngine, OmniHost, Preparation, UnitResult
 from parley.models.stt import Transcript
 from parley.models.vad import VoiceActivityDetector
-from parley.processors.duplex.tick import Tick, TickedCall
+from parley.processors.duplex.tick import TickedCall
 from parley.processors.duplex.ticker import Ticker
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.loop_clock import LoopClock

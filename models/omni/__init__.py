@@ -18,26 +18,18 @@ thread at any time and returns at once; the running call then returns within a t
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from parley.core.registry import Registry, Row
+from parley.core.speech_reports import SpeechReport
+from parley.core.units import Vote
 
 # Rate of the reference voices of a preparation, whatever the rate of the engine is.
 VOICE_RATE_HZ = 16_000
 SILENCE = np.zeros(0, dtype=np.float32)
 SILENCE.setflags(write=False)
-
-
-class Vote(Enum):
-    """Decision of an engine for a unit."""
-
-    LISTEN = "listen"
-    SPEAK = "speak"
-    BACKCHANNEL = "backchannel"
-    YIELD = "yield"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +174,8 @@ class OmniEngine(Protocol):
 class HearsWords(Protocol):
     """Engine that speaks text from other components and is notified of transcripts."""
 
-    def on_words(self, words: Any) -> None:
-        """Receive a transcript from a specialist (``SpecialistReport``); called from any thread."""
+    def on_words(self, words: SpeechReport) -> None:
+        """Receive the report of a specialist; called from any thread."""
         ...
 
     def on_settled(self) -> None:

@@ -21,7 +21,6 @@ from pydantic import BaseModel
 
 from parley.configs.deployment import Choice, Deployment
 from parley.configs.engines import settings_model
-from parley.core.call_events import FallbackAnswers
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import ConfigError, EngineError
 from parley.core.failover import CircuitBreaker
@@ -55,7 +54,7 @@ from parley.processors.dialogue.agent_redaction import AgentRedaction
 from parley.processors.dialogue.counted_answers import AnswerCount, CountedText
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.dialogue.engine_llm import messages_of
-from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_failover import LlmFailover
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.passages import QuestionPassages
 from parley.processors.dialogue.pictures import QuestionPictures
@@ -456,7 +455,7 @@ class LlmRuntime:
             self.documents,
             self._guard,
             circuit=self._circuit,
-            on_failover=partial(_report_failover, events),
+            events=events,
         )
         return [*guard.processors, *redaction]
 
@@ -662,9 +661,3 @@ async def _start_llamacpp(plan: AnsweringPlan) -> LlamaCppServer:
             f"{names} will never be called"
         )
     return server
-
-
-def _report_failover(events: CallEvents | None, failover: Failover) -> None:
-    logger.warning(f"the language model failed ({failover.reason.name}), the fallback answers")
-    if events is not None:
-        events.publish(FallbackAnswers(events.now_ms(), failover.reason.value))

@@ -31,6 +31,8 @@ from pipecat.frames.frames import (
 from parley.core.call_events import (
     CallEnding,
     ReplyFinished,
+    TransferBegan,
+    TransferEnded,
     TurnEnded,
     TurnStarted,
     TurnTranscribed,
@@ -103,7 +105,7 @@ class PhoneControl:
     """Control of one call.
 
     Args:
-        events: events of the call; receives the begin and the end of the caller's wait for a human.
+        events: events of the call; receives the begin and the end of a transfer, and of the caller's wait.
         desk: carries out requests.
         facts: facts of the call.
         settings: settings of phone calls.
@@ -118,7 +120,6 @@ class PhoneControl:
 
     Attributes:
         finished: set when the call is to end after the current speech.
-        outcome: outcome of the newest transfer; empty before one.
     """
 
     def __init__(
@@ -141,7 +142,6 @@ class PhoneControl:
         self._gone = gone or asyncio.Event()
         self.finished = asyncio.Event()
         self._events, self._say = events, say
-        self.outcome = ""
         self._desk, self._facts, self._settings = desk, facts, settings
         self._summarize = summarize
         self._news = asyncio.Event()
@@ -349,24 +349,27 @@ class PhoneControl:
     async def _passed_on(self, reason: str) -> str:
         settings = self._settings
         assert settings.transfer_to is not None
+        outcome = GONE
+        self._events.publish(TransferBegan(self._events.now_ms()))
         self._waits(True)
         try:
             words = await self._words(reason)
-            self.outcome = await self._taken_by(settings.transfer_to, words)
+            outcome = await self._taken_by(settings.transfer_to, words)
         finally:
             self._waits(False)
-        logger.info(f"a transfer has ended: {self.outcome}")
-        if self.outcome == "taken":
+            self._events.publish(TransferEnded(self._events.now_ms(), outcome))
+        logger.info(f"a transfer has ended: {outcome}")
+        if outcome == "taken":
             self._publish_end(TAKEN)
         # An agent that cannot go on does not report what its tool returns.
-        if self.outcome not in ("taken", GONE) and (self._is_last_resort or not self._model_refers):
+        if outcome not in ("taken", GONE) and (self._is_last_resort or not self._model_refers):
             await self._push(
                 TTSSpeakFrame(settings.nobody.format(person=settings.person), append_to_context=True)
             )
             if self._is_last_resort:
                 self._is_given_up, self._reason = True, NOT_TAKEN
                 self._leave_soon()
-        return self.outcome
+        return outcome
 
     def _leave_soon(self) -> None:
         self._leave_at_s = self._now_s() + GRACE_S

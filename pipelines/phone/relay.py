@@ -16,7 +16,7 @@ another process. A message that cannot be read is skipped, ``MOST_REFUSED`` of t
 
 import asyncio
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 
 from fastapi import WebSocket
@@ -24,10 +24,11 @@ from loguru import logger
 from starlette.websockets import WebSocketDisconnect, WebSocketState
 
 from parley.configs.deployment import Deployment
-from parley.core.call_events import CallEnding
+from parley.core.call_events import CallBegan, CallEnded, CallEnding
 from parley.core.errors import AgentError
 from parley.core.grants import ANONYMOUS
 from parley.language.intents import IntentRules
+from parley.pipelines.call_bounds import CallBounds
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.lifecycle import BY_OPERATOR, LOST, USED_UP
 from parley.pipelines.live_calls import LiveCalls
@@ -190,17 +191,16 @@ class RelayCall:
     async def hold(self, conversation: Conversation) -> bool:
         """Hold the call until its socket is closed; return whether it is over."""
         call_id = uuid.uuid4().hex
-        payload = {"transport": RELAY, "call_id": call_id}
         self._conversation = conversation
-        _note(conversation, Kind.JOINED, payload)
+        CallBounds(self.events, conversation, call_id, RELAY)
+        self.events.publish(CallBegan(self.events.now_ms()))
         try:
             with self._live_calls.opened_silent(call_id, conversation.session_id, RELAY) as live:
                 return await self._hold(conversation, call_id, live.ending)
         finally:
             if self._why is not None:
                 self.events.publish(CallEnding(self.events.now_ms(), *self._why))
-                payload["reason"] = self._why[0]
-            _note(conversation, Kind.LEFT, payload)
+            self.events.publish(CallEnded(self.events.now_ms()))
 
     async def _hold(self, conversation: Conversation, call_id: str, ended_by_operator: asyncio.Event) -> bool:
         await self._greet(conversation, call_id)
@@ -449,9 +449,3 @@ async def _commit_phrase(conversation: Conversation, words: str) -> None:
     await conversation.in_time(
         conversation.append(conversation.draft(Kind.BOT_TURN, "bot", said, key=reply_id))
     )
-
-
-def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, object]) -> None:
-    """Record that the call began, or ended."""
-    key = f"{kind.value}.{payload['call_id']}"
-    conversation.record(conversation.draft(kind, "system", dict(payload), key=key))

@@ -145,8 +145,8 @@ class ChatConversation:
         self._instruction: str | None = None
         self.events = CallEvents()
         count_ends(self.events, engines.metrics)
-        # Reason of the end, where this side decided it; the first one holds.
-        self.ended_by: str | None = None
+        # This side has decided the end; the first reason holds.
+        self._is_ending = False
         # The protocol leads its client to no other medium.
         self._tiers = session_tiers(engines.deployment, conversation)
         # Words of a human for this client; its protocol delivers them only as an answer.
@@ -161,8 +161,8 @@ class ChatConversation:
 
     def end(self, reason: str, message: str) -> None:
         """Note that this side ends the conversation, with the reason and the message of ``CallEnding``."""
-        if self.ended_by is None:
-            self.ended_by = reason
+        if not self._is_ending:
+            self._is_ending = True
             self.events.publish(CallEnding(self.events.now_ms(), reason, message))
 
     def end_as(self, failed: AgentError) -> None:

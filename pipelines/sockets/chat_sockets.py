@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Literal
 
+from parley.core.call_events import CallBegan, CallEnded
 from parley.core.client_rules import ClientRules
 from parley.core.errors import (
     AgentError,
@@ -29,6 +30,7 @@ from parley.core.errors import (
 )
 from parley.core.grants import ANONYMOUS
 from parley.core.tuning import tuned
+from parley.pipelines.call_bounds import CallBounds
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import BY_OPERATOR, EXPIRED, LOST
 from parley.pipelines.live_calls import ListedCall
@@ -54,7 +56,6 @@ from parley.protocols.chat_ws import (
 from parley.protocols.client_protocol import BROKEN, SHUTDOWN, STOPPING, Message, ProtocolError
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
-from parley.session_store.events import Kind
 from parley.transports.websocket.messages import ChatSocketTuning, MessageSocket
 from parley.transports.websocket.session import SocketPeer
 
@@ -119,8 +120,8 @@ async def hold_chat(
                 engines, conversations, conversation, socket, memory, rules or ClientRules()
             )
             call_id = uuid.uuid4().hex
-            payload = {"transport": TRANSPORT, "call_id": call_id}
-            _note(conversation, Kind.JOINED, payload)
+            CallBounds(talk.events, conversation, call_id, TRANSPORT)
+            talk.events.publish(CallBegan(talk.events.now_ms()))
             watches = list[asyncio.Task[None]]()
             try:
                 run = _stream if protocol == "streaming" else _chat
@@ -147,9 +148,7 @@ async def hold_chat(
             finally:
                 for watch in watches:
                     watch.cancel()
-                if talk.ended_by is not None:
-                    payload["reason"] = talk.ended_by
-                _note(conversation, Kind.LEFT, payload)
+                talk.events.publish(CallEnded(talk.events.now_ms()))
     except AgentError as failed:
         await socket.send(error(str(failed)))
         code, reason = close_of(failed)
@@ -332,11 +331,6 @@ def _prefilled(talk: ChatConversation, question: ChatQuestion) -> Message:
         session_id=talk.session_id,
         **({"unused": unused} if unused else {}),
     )
-
-
-def _note(conversation: Conversation, kind: Kind, payload: Mapping[str, str]) -> None:
-    key = f"{kind.value}.{payload['call_id']}"
-    conversation.record(conversation.draft(kind, "system", dict(payload), key=key))
 
 
 def close_of(failed: AgentError) -> tuple[int, str]:

@@ -10,7 +10,7 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
 from parley.models.omni.two_tier.engine import TwoTierHost
-from parley.models.omni.two_tier.speech_input import SpecialistReport, SpeechInput
+from parley.models.omni.two_tier.speech_input import SpeechInput
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -19,7 +19,6 @@ from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.omni_ends import EngineEnds
 from parley.pipelines.stages.omni_host import host_of_call, preparation_of
 from parley.pipelines.stages.shared import Listener, gain_of
-from parley.pipelines.stages.ticks import WriteTick
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.duplex.contents import Contents
 from parley.processors.duplex.dialogue import CallDialogue
@@ -50,7 +49,6 @@ class OmniStages:
         transport: transport of the call, Pipecat's or ours.
         call: the call.
         context: context of the language model.
-        on_tick: takes the record of each unit.
         front: front end of the call.
 
     Attributes:
@@ -66,7 +64,6 @@ class OmniStages:
         call: Call,
         context: LLMContext,
         *,
-        on_tick: WriteTick,
         front: CallFrontEnd,
         words_of_turn: Callable[[str], str],
     ) -> None:
@@ -78,7 +75,6 @@ class OmniStages:
         self.user = DuplexTurnTracker(
             context,
             events,
-            on_words=self.pass_words,
             speak=self.thought.push_frame,
             are_own=front.are_own,
             words_of_turn=words_of_turn,
@@ -100,7 +96,6 @@ class OmniStages:
                 holds_first=isinstance(engines.omni[0], TwoTierHost),
                 reports_units=client.reports_units,
                 unit_sink=client.unit_sink,
-                on_tick=on_tick,
             ),
             settings=duplex.ticks,
             apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),
@@ -126,13 +121,6 @@ class OmniStages:
     def is_over_bot(self) -> bool:
         """Return whether a voice that begins now begins over the bot's speech."""
         return self.omni.is_speaking or self.omni.is_voice_on
-
-    def pass_words(self, heard: SpecialistReport) -> None:
-        """Pass recognised words to the tier that decides about turns."""
-        if self._turn_monitor is not None and not self.omni.wants_content:
-            self._turn_monitor.on_words(heard)
-        else:
-            self.omni.on_words(heard)
 
     def background(self) -> Background:
         """Return the tasks of the call. They are not stored, because they refer to this object."""
@@ -172,6 +160,7 @@ class OmniStages:
                 settings=VOICE.as_speech_input(),
             ),
             executors.vad or executors.turn,
+            is_needed=lambda: not omni.wants_content,
             counts=lambda act: (
                 not omni.wants_content and (is_silenced or not isinstance(act, Yield | Volume))
             ),

@@ -4,8 +4,8 @@ import asyncio
 from dataclasses import dataclass
 from functools import partial
 
-from parley.core.call_events import VoiceEnded, VoiceStarted
-from parley.models.omni.two_tier.speech_input import OwnVoice, Spotted, Spotting
+from parley.core.call_events import SpeechReported, VoiceEnded, VoiceStarted
+from parley.core.speech_reports import OwnVoice, Spotted, Spotting
 from parley.models.stt import Transcript
 from parley.pipelines.builder import Background
 from parley.pipelines.stages.omni import OmniStages, close_at_end
@@ -50,16 +50,16 @@ def spotting(events: CallEvents, over_bot: OverBot, engine: OmniStages) -> Backg
     return [] if over_bot.stop_words is None else [_Spotter(events, over_bot.stop_words, engine).run]
 
 
-def own_voice(self_voice: SelfVoice | None, engine: OmniStages) -> Background:
-    """Return the task that reports to an engine if it picks up its own voice; none without echo control."""
-    return [] if self_voice is None else [partial(_look_for_own_voice, self_voice, engine)]
+def own_voice(events: CallEvents, self_voice: SelfVoice | None, engine: OmniStages) -> Background:
+    """Return the task that reports if an engine picks up its own voice; none without echo control."""
+    return [] if self_voice is None else [partial(_look_for_own_voice, events, self_voice, engine)]
 
 
 class _Spotter:
     """Spotter of commands in short voices over the bot, once each has ended. ``run`` is its caller's task."""
 
     def __init__(self, events: CallEvents, stop_words: StopWords, engine: OmniStages) -> None:
-        self._stop_words, self._engine = stop_words, engine
+        self._events, self._stop_words, self._engine = events, stop_words, engine
         self._number = 0
         events.subscribe(VoiceStarted, self._on_voice_started)
         events.subscribe(VoiceEnded, self._on_voice_ended)
@@ -76,17 +76,20 @@ class _Spotter:
         self._number += 1
         spotted = partial(self._on_spotted, self._number, asyncio.get_running_loop().time())
         if self._stop_words.on_voice_stopped(spotted):
-            self._engine.pass_words(Spotting(self._number))
+            self._report(Spotting(self._number))
 
     def _on_spotted(self, number: int, stopped_s: float, heard: Transcript) -> None:
         if asyncio.get_running_loop().time() - stopped_s <= COMMAND_LATE_S:
-            self._engine.pass_words(Spotted(number, heard.text, heard.floor_log_odds))
+            self._report(Spotted(number, heard.text, heard.floor_log_odds))
+
+    def _report(self, report: Spotting | Spotted) -> None:
+        self._events.publish(SpeechReported(self._events.now_ms(), report))
 
 
-async def _look_for_own_voice(self_voice: SelfVoice, engine: OmniStages) -> None:
+async def _look_for_own_voice(events: CallEvents, self_voice: SelfVoice, engine: OmniStages) -> None:
     """While the bot speaks, report whether the voice received is its own, by the levels."""
     while True:
         await asyncio.sleep(OWN_VOICE_S)
         own = self_voice.is_own() if engine.is_over_bot() else None
         if own is not None:
-            engine.pass_words(OwnVoice(own))
+            events.publish(SpeechReported(events.now_ms(), OwnVoice(own)))

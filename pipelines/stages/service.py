@@ -1,6 +1,5 @@
 """Stages around a realtime service: its instructions, the caller's turns, and its replies."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -94,7 +93,6 @@ class ServiceStages:
         row: row of the service.
         call: the call.
         takes_contexts: see ``ServiceGate``.
-        on_speaks, on_output: see ``RealtimeReplies``.
 
     Attributes:
         gate: keeps frames from the service that are not for it.
@@ -102,20 +100,10 @@ class ServiceStages:
         replies: makes replies of the service's speech.
     """
 
-    def __init__(
-        self,
-        row: RealtimeRow[Any],
-        call: Call,
-        *,
-        takes_contexts: bool,
-        on_speaks: Callable[[], None],
-        on_output: Callable[[bool], None] | None = None,
-    ) -> None:
+    def __init__(self, row: RealtimeRow[Any], call: Call, *, takes_contexts: bool) -> None:
         self.gate = ServiceGate(takes_contexts=takes_contexts)
         self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=call.events)
-        self.replies = RealtimeReplies(
-            call.live.playout, continuous=row.continuous, on_speaks=on_speaks, on_output=on_output
-        )
+        self.replies = RealtimeReplies(call.live.playout, continuous=row.continuous, events=call.events)
 
 
 def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:

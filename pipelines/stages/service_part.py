@@ -8,7 +8,7 @@ from typing import Any
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
-from parley.core.call_events import FinalWords, TextTyped, TurnEnded, TurnTranscribed
+from parley.core.call_events import FinalWords, ServiceSpoke, TextTyped, TurnEnded, TurnTranscribed
 from parley.core.timeline import HeardReply
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -37,10 +37,7 @@ class OwedAnswer:
         events.subscribe(TurnEnded, lambda _event: self._on_turn())
         events.subscribe(TextTyped, lambda _event: self._on_typed())
         events.subscribe(TurnTranscribed, lambda _event: self._on_transcribed())
-
-    def on_works(self) -> None:
-        """Note that a reply has begun to sound."""
-        self._has_spoken, self._is_open = True, False
+        events.subscribe(ServiceSpoke, lambda _event: self._on_spoke())
 
     def frames(self, cut: HeardReply | None, *, was_cut: bool, greeting: TTSSpeakFrame | None) -> list[Frame]:
         """Return the frames that have the cascade give it.
@@ -66,6 +63,9 @@ class OwedAnswer:
 
     def _on_transcribed(self) -> None:
         self._has_turn = True
+
+    def _on_spoke(self) -> None:
+        self._has_spoken, self._is_open = True, False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,16 +101,13 @@ class ServicePart:
     background: Sequence[Callable[[], Coroutine[Any, Any, None]]]
 
 
-async def service_part(
-    engines: Engines, row: RealtimeRow[Any], whole: Call, *, on_works: Callable[[], None]
-) -> ServicePart:
+async def service_part(engines: Engines, row: RealtimeRow[Any], whole: Call) -> ServicePart:
     """Return the stages of a call with the service. Loads no model; the service builds its parts in a thread.
 
     Args:
         engines: engines of the process.
         row: row of the service.
         whole: the call.
-        on_works: called with the first audio of each reply; must not block.
     """
     scope = EventScope(whole.live.events)
     call = replace(whole, scope=scope)
@@ -125,16 +122,7 @@ async def service_part(
     deadlines = ServiceDeadlines(engines.deployment.duplex.failover_ms, row.turn_end_ms)
     watch = ServiceWatch(deadlines, scope, is_playing=lambda: not call.live.playout.heard_clock.is_drained)
     speech, owed = UnansweredSpeech(scope), OwedAnswer(scope)
-
-    def on_speaks() -> None:
-        owed.on_works()
-        watch.on_answer()
-        speech.on_answered()
-        on_works()
-
-    model = ServiceStages(
-        row, call, takes_contexts=start.is_sent, on_speaks=on_speaks, on_output=watch.on_output
-    )
+    model = ServiceStages(row, call, takes_contexts=start.is_sent)
     user = user_aggregator(row, start)
     ending = ServiceEnding(call, model.gate, engines.deployment.thinking.guard.apology)
     allowance = ServiceAllowance(engines, call, ending)

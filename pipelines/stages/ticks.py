@@ -8,12 +8,11 @@ from functools import partial
 
 from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
-from parley.core.call_events import ReplyCut, VoteChanged
-from parley.models.omni import Vote
+from parley.core.call_events import ReplyCut, UnitTaken, VoteChanged
+from parley.core.units import Tick, Vote
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.pipeline_input import PipelineInput
-from parley.processors.duplex.tick import Tick
 from parley.runtime.event_stream import CallEvents
 from parley.telemetry.ticks import SUFFIX, TickLog
 
@@ -42,9 +41,10 @@ class UnitRecords:
         self._events, self._write = events, write
         self._votes = ""
         self._vote: Vote | None = None
+        events.subscribe(UnitTaken, self._on_unit_taken)
 
-    def take(self, tick: Tick) -> None:
-        """Record one unit."""
+    def _on_unit_taken(self, event: UnitTaken) -> None:
+        tick = event.tick
         self._write(tick)
         if tick.vote is not self._vote:
             self._vote = tick.vote

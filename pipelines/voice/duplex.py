@@ -113,7 +113,6 @@ async def _build(
     units = UnitRecords(call.events, write_tick)
     engine = OmniStages(
         *(engines, transport, call, context),
-        on_tick=units.take,
         front=front,
         words_of_turn=privacy.words_of_turn,
     )
@@ -140,7 +139,7 @@ async def _build(
     desk.connect(worker)
     hold.listen(worker)
     background = [*privacy.background, *dialogue.background, specialists.run, *engine.background()]
-    background += [*own_voice(front.self_voice, engine), *sight.background, *desk.background]
+    background += [*own_voice(call.events, front.self_voice, engine), *sight.background, *desk.background]
     background += spotting(call.events, over_bot, engine)
     if call.peer.speaks_rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: engine.omni.unit_ms))

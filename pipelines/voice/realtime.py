@@ -109,7 +109,7 @@ async def _build(
     caller = CallerTurns(call.conversation, events, transport=call.transport, perceive=perception.take)
     user = user_aggregator(row, start)
     watch = AnswerWatch(engines.deployment.duplex.answer_ms, events, is_speaking=call.live.floor.holds_reply)
-    model = ServiceStages(row, call, takes_contexts=start.is_sent, on_speaks=watch.on_answer)
+    model = ServiceStages(row, call, takes_contexts=start.is_sent)
     thought, entry, exit_ = call.live.playout.taps()
     vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, specialists.hear])
     stages = Stages(

@@ -62,8 +62,8 @@ async def run_with_fallback(
     with closed_on_failure() as opened:
         opened.append(hosted := engines.open_front_end())
         outer = await _outer(engines, transport, call, hosted)
-        probe = RealtimeProbe(breaker, call.events.now_ms)
-        part = await service_part(engines, row, call, on_works=probe.on_works)
+        probe = RealtimeProbe(breaker, call.events)
+        part = await service_part(engines, row, call)
     failover = RealtimeFailover(engines, row, probe, transport, call, outer, part)
     stages = Stages(
         head=[

@@ -18,7 +18,7 @@ failed. ``RTVIObserverParams(ignored_sources=[guard.head])`` keeps it from clien
 
 import asyncio
 import copy
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -52,10 +52,11 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.services.settings import LLMSettings
 
+from parley.core.call_events import FallbackAnswers
 from parley.core.clock import Clock
 from parley.core.errors import EngineError, IllegalTransition
 from parley.core.failover import CircuitBreaker
-from parley.core.frame_facts import PROMPT
+from parley.core.frame_facts import PROMPT, FrameFact
 from parley.core.passage_notes import CitedPassage
 from parley.core.tuning import tuned
 from parley.models.llm import LanguageModel
@@ -72,6 +73,7 @@ from parley.processors.dialogue.llm_timeouts import (
     SaidSoFar,
     SentenceCutter,
 )
+from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
 REPLY_FRAMES = (
@@ -85,27 +87,12 @@ REPLY_FRAMES = (
     LLMMarkerResponseFrame,
     PassagesCitedFrame,
 )
+# Frame of the service that a frame of the answer is a copy of.
+ORIGINAL = FrameFact[LLMTextFrame]("original")
 
 
 class ReplyCancelFrame(InterruptionFrame):
     """Interrupts the guarded service and nothing else."""
-
-
-@dataclass(frozen=True, slots=True)
-class Failover:
-    """Record of a failover to the fallback.
-
-    Attributes:
-        reason: reason for the failover.
-        asked_ms: when the question was asked, on the guard's clock.
-        failed_ms: when the model was given up.
-        category: Pipecat's category of the error, or None.
-    """
-
-    reason: FailureReason
-    asked_ms: int
-    failed_ms: int
-    category: str | None = None
 
 
 @dataclass(slots=True)
@@ -120,8 +107,8 @@ class _Reply:
     provisional: bool
     failed_early: FailureReason | None = None
     produced: bool = False
-    # Pipecat's category of the error that the service reported, unless it continued afterwards.
-    error: str | None = None
+    # The service reported an error, and has not continued afterwards.
+    has_error: bool = False
     last_text: LLMTextFrame | None = None
     # Passages of the service's request, for an answer that the fallback completes.
     cited: tuple[CitedPassage, ...] = ()
@@ -138,7 +125,7 @@ class LlmFailover:
         settings: deadlines.
         circuit: shared by the calls that use the same provider, or None for one of its own.
         clock: None for the clock of the loop; tests pass another.
-        on_failover: called on every failure; must not block.
+        events: of the call; receives ``FallbackAnswers``. None outside of a call.
     """
 
     def __init__(
@@ -149,7 +136,7 @@ class LlmFailover:
         *,
         circuit: CircuitBreaker | None = None,
         clock: Clock | None = None,
-        on_failover: Callable[[Failover], None] | None = None,
+        events: CallEvents | None = None,
     ) -> None:
         self.llm = llm
         self.settings = tuned(GuardTuning, settings)
@@ -160,7 +147,7 @@ class LlmFailover:
             max_failures=self.settings.max_failures, cool_down_ms=self.settings.cool_down_ms
         )
         self._clock: Clock = clock or LoopClock()
-        self._on_failover = on_failover
+        self._events = events or CallEvents()
         self._state = AnswerState.IDLE
         self._reply: _Reply | None = None
         # A start without its end has been passed to the voice.
@@ -211,11 +198,11 @@ class LlmFailover:
             self._step(AnswerStep.DIVERTED)
             self._begin_fallback(FailureReason.CIRCUIT_OPEN)
 
-    def on_error(self, frame: ErrorFrame) -> None:
+    def on_error(self) -> None:
         """Handle an error that the service reported."""
         # The end of the response follows in the same task; an error without it belongs to something else.
         if self._state is AnswerState.PRIMARY and self._reply is not None and not self._draining:
-            self._reply.error = frame.category.value if frame.category is not None else "unknown"
+            self._reply.has_error = True
 
     async def on_user_turn(self, *, ended: bool) -> None:
         """Handle the beginning or the end of the user's turn."""
@@ -316,7 +303,7 @@ class LlmFailover:
     async def _on_text(self, reply: _Reply, frame: LLMTextFrame) -> None:
         released = reply.said.add(frame.text)
         reply.produced = reply.produced or bool(frame.text.strip())
-        reply.error = None
+        reply.has_error = False
         reply.last_text = frame
         reply.watch.on_text(self._clock.now_ms(), speakable=reply.said.speakable)
         self._hurry_timer()
@@ -329,8 +316,8 @@ class LlmFailover:
             # The end of an answer that the user interrupted.
             await self._close(frame)
             return
-        if self._state is AnswerState.PRIMARY and (reply.error is not None or not reply.produced):
-            reason = FailureReason.EMPTY if reply.error is None else FailureReason.ERROR
+        if self._state is AnswerState.PRIMARY and (reply.has_error or not reply.produced):
+            reason = FailureReason.ERROR if reply.has_error else FailureReason.EMPTY
             await self._fail(reason, finished=True)
             return
         rest = reply.said.flush()
@@ -366,18 +353,9 @@ class LlmFailover:
     def _begin_fallback(self, reason: FailureReason) -> None:
         reply = self._reply
         assert reply is not None
-        failover = Failover(
-            reason=reason,
-            asked_ms=reply.asked_ms,
-            failed_ms=self._clock.now_ms(),
-            category=reply.error,
-        )
-        logger.warning(
-            f"{self.llm}: {reason.value} after {failover.failed_ms - failover.asked_ms} ms, the fallback "
-            "answers"
-        )
-        if self._on_failover is not None:
-            self._on_failover(failover)
+        waited_ms = self._clock.now_ms() - reply.asked_ms
+        logger.warning(f"{self.llm}: {reason.value} after {waited_ms} ms, the fallback answers")
+        self._events.publish(FallbackAnswers(self._events.now_ms(), reason.value))
         self._answer = self.tail.create_task(self._run_fallback(reply), name=f"{self.tail}::fallback")
 
     async def _run_fallback(self, reply: _Reply) -> None:
@@ -464,7 +442,8 @@ class LlmFailover:
         if like is not None:
             frame = copy.copy(like)
             frame.text = text
-            frame.metadata = {**like.metadata, "original": like}
+            frame.metadata = dict(like.metadata)
+            ORIGINAL.put(frame, like)
         else:
             frame = LLMTextFrame(text)
             frame.skip_tts = self._skip_tts
@@ -553,7 +532,7 @@ class LlmFailoverHead(FrameProcessor):
             elif isinstance(frame, (UserStartedSpeakingFrame, UserStoppedSpeakingFrame)):
                 await self._guard.on_user_turn(ended=isinstance(frame, UserStoppedSpeakingFrame))
         elif isinstance(frame, ErrorFrame) and frame.processor is self._guard.llm:
-            self._guard.on_error(frame)
+            self._guard.on_error()
             # A service that is beyond repair does not end the call while the fallback can answer.
             frame = copy.copy(frame)
             frame.processor = self

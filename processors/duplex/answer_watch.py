@@ -4,7 +4,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from parley.core.call_events import FinalWords, TextTyped, TurnEnded, Wait, WaitBegan, WaitEnded
+from parley.core.call_events import (
+    FinalWords,
+    ServiceSpoke,
+    TextTyped,
+    TurnEnded,
+    Wait,
+    WaitBegan,
+    WaitEnded,
+)
 from parley.core.clock import Clock
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -46,6 +54,7 @@ class AnswerWatch:
         events.subscribe(FinalWords, lambda _event: self.on_words())
         events.subscribe(TurnEnded, lambda _event: self.on_turn_ended())
         events.subscribe(TextTyped, self._on_text_typed)
+        events.subscribe(ServiceSpoke, lambda _event: self._on_answer())
 
     def _on_text_typed(self, _event: TextTyped) -> None:
         self.on_turn_ended()
@@ -70,8 +79,7 @@ class AnswerWatch:
         self._events.publish(WaitBegan(self._events.now_ms(), Wait.ANSWER))
         self._news.set()
 
-    def on_answer(self) -> None:
-        """Note the first audio of an answer."""
+    def _on_answer(self) -> None:
         self._answered, self._missing, self._words_ms = True, 0, None
         if self._due_ms is not None:
             self._due_ms = None

@@ -24,15 +24,15 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from parley.core.call_events import TurnEndRequested, Wait, WaitEnded
+from parley.core.call_events import SpeechReported, TurnEndRequested, UnitTaken, Wait, WaitEnded
 from parley.core.media import PCM_BYTES_PER_SAMPLE
-from parley.models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult, Vote
-from parley.models.omni.two_tier.speech_input import SpecialistReport
+from parley.core.units import Tick, Vote
+from parley.models.omni import EndsTurns, HearsWords, OmniEngine, Preparation, UnitResult
 from parley.processors.duplex.engine_recogniser import EngineInput
 from parley.processors.duplex.forced_listening import ForcedListening
 from parley.processors.duplex.outlet import Outlet, Way
 from parley.processors.duplex.settings import DuplexTuning
-from parley.processors.duplex.tick import Tick, TickedCall
+from parley.processors.duplex.tick import TickedCall
 from parley.processors.duplex.ticker import Ticker
 from parley.processors.duplex.voice import EngineVoice
 from parley.protocols.client_protocol import Faltered, Ready, UnitOver
@@ -84,7 +84,8 @@ class EngineConversation:
         prepare: Callable[[], Awaitable[Preparation]],
         voice: EngineVoice,
     ) -> None:
-        self._way, self._outlet, self._settings, self._prepare = way, outlet, settings, prepare
+        self._events, self._way, self._outlet = events, way, outlet
+        self._settings, self._prepare = settings, prepare
         self._clock = LoopClock()
         self._engine: OmniEngine | None = None
         self._ticker: Ticker | None = None
@@ -97,6 +98,7 @@ class EngineConversation:
         self.engine_input = EngineInput(settings.camera)
         self.voice = voice
         self.ticks = 0
+        events.subscribe(SpeechReported, self._on_speech_reported)
         events.subscribe(WaitEnded, self._on_wait_ended)
         events.subscribe(TurnEndRequested, self._on_turn_end_requested)
 
@@ -125,11 +127,6 @@ class EngineConversation:
     def is_waiting(self) -> bool:
         """Return whether there is content that the engine has not said."""
         return self._outlet.contents is not None and self._outlet.contents.is_waiting
-
-    def on_words(self, words: SpecialistReport) -> None:
-        """Pass the recogniser's words on, where the engine uses them."""
-        if isinstance(self._engine, HearsWords):
-            self._engine.on_words(words)
 
     def must_listen(self) -> None:
         """Have the bot listen.
@@ -231,6 +228,10 @@ class EngineConversation:
         if is_first:
             await self._way.apologise()
 
+    def _on_speech_reported(self, event: SpeechReported) -> None:
+        if isinstance(self._engine, HearsWords):
+            self._engine.on_words(event.report)
+
     def _on_wait_ended(self, event: WaitEnded) -> None:
         """Notify the engine that the owed answer begins, or does not come."""
         if event.reason is Wait.ANSWER and isinstance(self._engine, HearsWords):
@@ -264,9 +265,9 @@ class EngineConversation:
             by_arrival = self._ticker is not None and self._ticker.by_arrival
             lost = tick.left_out_ms // self.unit_ms if by_arrival and self.unit_ms else 0
             self.voice.follow(_unit_over(result, tick, lost=lost))
-        self._outlet.on_tick(tick)
+        self._events.publish(UnitTaken(self._events.now_ms(), tick))
 
-    async def yielded(self) -> None:
+    async def interrupt_heard_reply(self) -> None:
         """Interrupt after the engine fell silent in the middle of a reply that was heard.
 
         Only an engine with a large tier knows whether the rest is resumed: its yield goes down the pipeline,

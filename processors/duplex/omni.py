@@ -45,7 +45,6 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from parley.audio.paced_output import PacedOutput
 from parley.core.call_events import PauseExpired
 from parley.core.tuning import tuned
-from parley.models.omni.two_tier.speech_input import SpecialistReport
 from parley.processors.duplex.conversation import EngineConversation
 from parley.processors.duplex.outlet import Outlet, Way
 from parley.processors.duplex.settings import DuplexSettings, DuplexTuning
@@ -111,7 +110,7 @@ class DuplexOmniProcessor(FrameProcessor):
             settings=self._settings.voice,
             playout=outlet.playout,
             keeps_apart=lambda: self.captures,
-            on_yield=lambda: self._conversation.yielded(),
+            interrupt=lambda: self._conversation.interrupt_heard_reply(),
             unit_sink=outlet.unit_sink,
         )
         self._conversation = EngineConversation(
@@ -161,10 +160,6 @@ class DuplexOmniProcessor(FrameProcessor):
     def captures(self) -> bool:
         """True when the output of the voice is for an engine; see ``EngineConversation``."""
         return self._conversation.captures
-
-    def on_words(self, words: SpecialistReport) -> None:
-        """Pass the recogniser's words to the engine; see ``EngineConversation``."""
-        self._conversation.on_words(words)
 
     # ``UnitEars``.
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pipecat.frames.frames import Frame
 
 from parley.processors.duplex.contents import Contents
-from parley.processors.duplex.tick import Tick
 from parley.processors.playout.playout import Playout
 from parley.protocols.client_protocol import UnitSink
 
@@ -22,7 +21,6 @@ class Outlet:
         reports_units: True when the client is notified when an engine is ready, and of each unit, after its
             audio (``protocols.client_protocol``); long units are then taken when they have arrived.
         unit_sink: receives the audio of such a unit as soon as it is made.
-        on_tick: takes the record of each unit; must not block.
     """
 
     playout: Playout | None = None
@@ -30,7 +28,6 @@ class Outlet:
     holds_first: bool = True
     reports_units: bool = False
     unit_sink: UnitSink | None = None
-    on_tick: Callable[[Tick], None] = lambda _tick: None
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from parley.audio.audible import is_loud_pcm16
-from parley.core.call_events import TextTyped
+from parley.core.call_events import ServiceSent, ServiceSpoke, TextTyped
 from parley.core.media import PCM_BYTES_PER_SAMPLE
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.duplex.services import TypedInput
@@ -145,24 +145,17 @@ class RealtimeReplies(FrameProcessor):
     Args:
         playout: the playout clock of the call.
         continuous: True when the service sends one stream, silence included.
-        on_speaks: called with the first audio of a reply; must not block.
-        on_output: called with every frame of the service that is text or sound of a reply, or begins or ends
-            one, and whether a reply goes on after it; must not block.
+        events: events of the call, as long as the service has it; None: those of ``playout``. Receive
+            ``ServiceSpoke``, and ``ServiceSent`` for each frame of the service that belongs to a reply.
     """
 
     def __init__(
-        self,
-        playout: Playout,
-        *,
-        continuous: bool = False,
-        on_speaks: Callable[[], None] | None = None,
-        on_output: Callable[[bool], None] | None = None,
+        self, playout: Playout, *, continuous: bool = False, events: CallEvents | None = None
     ) -> None:
         super().__init__(enable_direct_mode=True)
         self._playout = playout
-        self._on_output = on_output
+        self._events = events or playout.events
         self._continuous = continuous
-        self._on_speaks = on_speaks
         self._responses = ResponseEvents(playout.events)
         self._floor = FloorHolder(playout.events)
         self._reply_id: str | None = None
@@ -202,8 +195,8 @@ class RealtimeReplies(FrameProcessor):
                 await self.push_frame(frame)
         else:
             await self.push_frame(frame)
-        if self._on_output is not None and isinstance(frame, OUTPUT):
-            self._on_output(self._reply_id is not None)
+        if isinstance(frame, OUTPUT) and self._events.has_subscribers(ServiceSent):
+            self._events.publish(ServiceSent(self._events.now_ms(), self._reply_id is not None))
 
     def abandon(self) -> None:
         """Give up the floor and the reply that is open: the service is gone."""
@@ -269,8 +262,7 @@ class RealtimeReplies(FrameProcessor):
             return
         if not self._sounds:
             self._sounds = True
-            if self._on_speaks is not None:
-                self._on_speaks()
+            self._events.publish(ServiceSpoke(self._events.now_ms()))
             await self.push_frame(TTSStartedFrame(context_id=reply_id))
         await self.push_frame(
             TTSAudioRawFrame(audio=pcm, sample_rate=rate_hz, num_channels=1, context_id=reply_id)

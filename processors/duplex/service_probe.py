@@ -1,8 +1,8 @@
 """Report of one call's use of a realtime service to the circuit breaker that all calls share."""
 
-from collections.abc import Callable
-
+from parley.core.call_events import ServiceSpoke
 from parley.core.failover import CircuitBreaker, FailoverReason
+from parley.runtime.event_stream import CallEvents
 
 
 class RealtimeProbe:
@@ -10,13 +10,14 @@ class RealtimeProbe:
 
     Args:
         breaker: shared by all calls.
-        now_ms: returns the time of the call's events.
+        events: events of the call.
     """
 
-    def __init__(self, breaker: CircuitBreaker, now_ms: Callable[[], int]) -> None:
-        self._breaker, self._now_ms = breaker, now_ms
+    def __init__(self, breaker: CircuitBreaker, events: CallEvents) -> None:
+        self._breaker, self._now_ms = breaker, events.now_ms
         self._began_ms = 0
         self._is_probe = False
+        events.subscribe(ServiceSpoke, self._on_service_spoke)
 
     def begin(self) -> bool:
         """Return whether the call may use the service."""
@@ -26,8 +27,7 @@ class RealtimeProbe:
             return self._is_probe
         return True
 
-    def on_works(self) -> None:
-        """Note that the service speaks."""
+    def _on_service_spoke(self, _event: ServiceSpoke) -> None:
         self._is_probe = False
         self._breaker.on_success(self._began_ms)
 

@@ -17,6 +17,8 @@ from contextlib import suppress
 
 from parley.core.call_events import (
     FinalWords,
+    ServiceSent,
+    ServiceSpoke,
     TextTyped,
     TurnEnded,
     TurnStarted,
@@ -136,6 +138,8 @@ class ServiceWatch:
         events.subscribe(TurnEnded, lambda event: self._note(deadlines.on_turn_ended, event.at_ms))
         events.subscribe(FinalWords, lambda event: self._note(deadlines.on_words, event.at_ms))
         events.subscribe(TextTyped, lambda event: self._note(deadlines.on_words, event.at_ms))
+        events.subscribe(ServiceSent, self._on_service_sent)
+        events.subscribe(ServiceSpoke, lambda _event: self.close())
 
     @property
     def is_reply_open(self) -> bool:
@@ -146,19 +150,13 @@ class ServiceWatch:
         """Note that the service was asked for a greeting."""
         self._note(self._deadlines.on_words, self._events.now_ms())
 
-    def on_output(self, is_reply_open: bool) -> None:
-        """Note a frame of the service, and whether its reply goes on after it."""
-        self._is_reply_open = is_reply_open
-        self._deadlines.on_output(self._events.now_ms(), is_reply_open=is_reply_open)
+    def _on_service_sent(self, event: ServiceSent) -> None:
+        self._is_reply_open = event.is_reply_open
+        self._deadlines.on_output(event.at_ms, is_reply_open=event.is_reply_open)
         self._news.set()
 
-    def on_answer(self) -> None:
-        """Note the first audio of a reply."""
-        self._deadlines.on_answer()
-        self._publish()
-
     def close(self) -> None:
-        """Publish that no answer of the service is awaited any more."""
+        """Publish that no answer of the service is awaited: it has begun, or will not come."""
         self._deadlines.on_answer()
         self._publish()
 

@@ -35,11 +35,12 @@ import numpy as np
 from parley.audio.unit_buffer import UnitBuffer
 from parley.core.clock import Clock
 from parley.core.errors import IllegalTransition
+from parley.core.units import Tick
 from parley.models.omni import OmniEngine, Preparation
 from parley.processors.duplex.engine_calls import EngineCalls
 from parley.processors.duplex.gate import UnitGate
 from parley.processors.duplex.schedule import Due, UnitSchedule
-from parley.processors.duplex.tick import Tick, TickedCall, TickSettings
+from parley.processors.duplex.tick import TickedCall, TickSettings
 from parley.processors.duplex.unit_intake import UnitIntake
 from parley.runtime.loop_clock import LoopClock
 

@@ -6,9 +6,9 @@ by the same recogniser and the same policy, on units of 80 ms of the caller's au
 way as the engine's own decisions (``processors.duplex.dialogue.DialogueActions``). There are no guesses,
 backchannels or resumed replies: the engine decides its own words.
 
-Inputs: the caller's audio (``hear``), the recogniser's words (``on_words``), the bot's replies as events of
-the playout clock. The object owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. When
-it is slow, waiting audio is bounded by ``WAITING_MS``; the oldest is dropped.
+Inputs: the caller's audio (``hear``), and as events the recogniser's words and the bot's replies. The
+object owns no task: ``run`` is its caller's. Voice activity runs in ``executor``. When it is slow,
+waiting audio is bounded by ``WAITING_MS``; the oldest is dropped.
 """
 
 import asyncio
@@ -24,12 +24,13 @@ from parley.core.call_events import (
     ReplyFinished,
     ReplyProgressed,
     ReplyStarted,
+    SpeechReported,
     TurnEndRequested,
 )
 from parley.core.errors import AgentError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.models.omni.two_tier.dialogue import UserTurnReady
-from parley.models.omni.two_tier.speech_input import SpecialistReport, SpeechInput
+from parley.models.omni.two_tier.speech_input import SpeechInput
 from parley.processors.duplex.dialogue import DialogueActions
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.duplex_policy import (
@@ -60,6 +61,7 @@ class TurnMonitor:
         steps: carries out the decisions.
         speech_input: speech input with its policy; the policy neither guesses nor makes backchannels.
         executor: runs voice activity.
+        is_needed: returns whether the engine leaves turns to the monitor: it gets the caller's words then.
         counts: returns whether a decision counts; the others are left to an engine that decides them itself.
         set_gain_db: sets the bot's volume while a decision is open; must not block.
     """
@@ -71,13 +73,14 @@ class TurnMonitor:
         speech_input: SpeechInput,
         executor: Executor,
         *,
+        is_needed: Callable[[], bool],
         counts: Callable[[Act], bool],
         set_gain_db: Callable[[float], None],
     ) -> None:
         self._steps = steps
         self._speech_input, self._policy = speech_input, speech_input.policy
         self._executor = executor
-        self._counts = counts
+        self._is_needed, self._counts = is_needed, counts
         self._set_gain_db = set_gain_db
         self._unit_bytes = speech_input.rate_hz * UNIT_MS // 1000 * PCM_BYTES_PER_SAMPLE
         self._waiting_bytes = speech_input.rate_hz * WAITING_MS // 1000 * PCM_BYTES_PER_SAMPLE
@@ -87,6 +90,7 @@ class TurnMonitor:
         self._wake = asyncio.Event()
         self._speaking = False
         self._ends_turn = False
+        events.subscribe(SpeechReported, self._on_speech_reported)
         events.subscribe(TurnEndRequested, self._on_turn_end_requested)
         events.subscribe(ReplyAnnounced, self._on_reply_announced)
         events.subscribe(ClauseAnnounced, self._on_clause_announced)
@@ -102,9 +106,9 @@ class TurnMonitor:
         if len(self._pcm) >= self._unit_bytes:
             self._wake.set()
 
-    def on_words(self, words: SpecialistReport) -> None:
-        """Add words of the recogniser."""
-        self._speech_input.on_words(words)
+    def _on_speech_reported(self, event: SpeechReported) -> None:
+        if self._is_needed():
+            self._speech_input.on_words(event.report)
 
     def _on_turn_end_requested(self, _event: TurnEndRequested) -> None:
         self._ends_turn = True

@@ -2,12 +2,12 @@
 
     ... STT -> perception -> DuplexTurns -> waits -> gate -> (guessed) LLM -> voice -> DuplexOmniProcessor ...
 
-The processor replaces the user aggregator of a cascade. Inputs: the recogniser's words, which go to the
-engine as they come and no further; the decisions about turns of the engine's small tier (or of the turn
-monitor for an engine that has none, ``DialogueActions``); typed text. Outputs: the start and the end of a
-turn for clients and for the session; the question after it as an ``LLMContextFrame``, which the commit gate
-makes durable before it is asked; and the interruption of pending output when a turn turns out to be meant.
-The engine has fallen silent by itself at that time.
+The processor replaces the user aggregator of a cascade. Inputs: the recogniser's words, which are published
+for the engine as they come and go no further; the decisions about turns of the engine's small tier (or of
+the turn monitor for an engine that has none, ``DialogueActions``); typed text. Outputs: the start and the
+end of a turn for clients and for the session; the question after it as an ``LLMContextFrame``, which the
+commit gate makes durable before it is asked; and the interruption of pending output when a turn turns out
+to be meant. The engine has fallen silent by itself at that time.
 
 A guess, the beginning and the end of a turn are events. Text that is to be said goes to ``speak``, which is
 after the model: the gate and the model may be at work. It goes when an interruption that was sent before it
@@ -44,6 +44,7 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from parley.core.call_events import (
     GuessWithdrawn,
+    SpeechReported,
     TurnEndDecided,
     TurnEnded,
     TurnGuessed,
@@ -51,8 +52,8 @@ from parley.core.call_events import (
     WordsDiscarded,
 )
 from parley.core.frame_facts import FrameFact
+from parley.core.speech_reports import TranscriptWords
 from parley.models.omni.two_tier.dialogue import UserTurnReady
-from parley.models.omni.two_tier.speech_input import SpecialistReport, TranscriptWords
 from parley.models.stt import Transcript
 from parley.runtime.event_stream import CallEvents
 
@@ -71,7 +72,6 @@ class DuplexTurnTracker(FrameProcessor):
     Args:
         context: context of the deployment's model.
         events: events of the call.
-        on_words: takes the recogniser's words for the engine; must not block.
         speak: puts phrases into the pipeline, after the model and before the voice.
         are_own: returns whether words are the bot's own of a moment ago, and are discarded.
         words_of_turn: returns the words of a turn that is over, from its transcripts.
@@ -82,14 +82,12 @@ class DuplexTurnTracker(FrameProcessor):
         context: LLMContext,
         events: CallEvents,
         *,
-        on_words: Callable[[SpecialistReport], None],
         speak: Callable[[Frame], Awaitable[None]],
         are_own: Callable[[str], bool] | None = None,
         words_of_turn: Callable[[str], str] = str,
     ) -> None:
         super().__init__()
         self._context = context
-        self._on_words = on_words
         self._are_own = are_own
         self._words_of_turn = words_of_turn
         self._events = events
@@ -138,7 +136,8 @@ class DuplexTurnTracker(FrameProcessor):
             each = frame.result.confidences
             # A redaction may have changed the number of words.
             confidences = each if len(each) == len(frame.text.split()) else (frame.result.confidence,)
-        self._on_words(TranscriptWords(frame.text, isinstance(frame, TranscriptionFrame), confidences))
+        words = TranscriptWords(frame.text, isinstance(frame, TranscriptionFrame), confidences)
+        self._events.publish(SpeechReported(self._events.now_ms(), words))
 
     # Decisions, in their order.
 

@@ -19,7 +19,7 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from parley.core.call_events import TurnEnded, TurnTranscribed
+from parley.core.call_events import ServiceSpoke, TurnEnded, TurnTranscribed
 from parley.processors.duplex.caller_turns import FORGOTTEN_MS
 from parley.processors.perception.unsettled_audio import BEFORE_MS, KEPT_S
 from parley.runtime.event_stream import CallEvents
@@ -64,6 +64,7 @@ class UnansweredSpeech:
         self._over: deque[_Speech] = deque()
         events.subscribe(TurnEnded, lambda _event: self._end_turn())
         events.subscribe(TurnTranscribed, lambda _event: self._settle())
+        events.subscribe(ServiceSpoke, lambda _event: self._note_answer())
 
     def take(self, frame: Frame) -> bool:
         """Take a frame as it comes; return whether it is one of the caller's, which are kept."""
@@ -79,11 +80,6 @@ class UnansweredSpeech:
             return False
         self._trim()
         return True
-
-    def on_answered(self) -> None:
-        """Note that the service answers: a turn without a transcript for long after it had no words."""
-        for each in self._over:
-            each.is_answered = True
 
     @property
     def in_voice(self) -> bool:
@@ -133,6 +129,11 @@ class UnansweredSpeech:
         elif not self.in_voice:
             # A service may send the words before it reports the end of their turn.
             self._open = None
+
+    def _note_answer(self) -> None:
+        """Note that the service answers: a turn without a transcript for long after it had no words."""
+        for each in self._over:
+            each.is_answered = True
 
     def _is_old(self, speech: _Speech, now_ms: int) -> bool:
         return speech.ended_ms is not None and now_ms - speech.ended_ms > FORGOTTEN_MS

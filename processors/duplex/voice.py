@@ -11,7 +11,7 @@ A client that takes whole units gets each of them, and the messages that follow 
 audio. The frames follow, for the records of playout.
 
 ``drop`` forgets everything that has not left. ``flush`` is the effect of an engine's yield: the same, and
-``on_yield`` is called when a part of the reply was heard. ``finish`` plays the held audio to its end.
+the pipeline is interrupted when a part of the reply was heard. ``finish`` plays the held audio to its end.
 
 A late piece leaves at once, and the next ones in their time. An engine that makes more audio than
 ``PacedOutput`` holds causes an error of its unit. The object owns no task: ``run`` is its caller's.
@@ -42,7 +42,8 @@ from pydantic import Field
 from parley.audio.paced_output import PacedOutput
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16
 from parley.core.strict_model import StrictModel
-from parley.models.omni import UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import UnitResult
 from parley.processors.duplex.word_aligner import EngineWordTiming, WordAligner
 from parley.processors.playout.playout import Playout
 from parley.processors.speech.spoken_at import SPOKEN_AT, BrokeOffFrame, SpokenAt
@@ -117,7 +118,8 @@ class EngineVoice:
         playout: records the text as it is written.
         keeps_apart: returns whether speech of an engine after the end of a reply, while that is being heard,
             is another one.
-        on_yield: called when the engine fell silent in the middle of a reply that was heard.
+        interrupt: interrupts the pipeline, and returns when that has been sent: the engine fell silent in the
+            middle of a reply that was heard.
         unit_sink: receives whole units before the pipeline.
     """
 
@@ -129,7 +131,7 @@ class EngineVoice:
         settings: SpeechPacing,
         playout: Playout | None,
         keeps_apart: Callable[[], bool],
-        on_yield: Callable[[], Awaitable[None]],
+        interrupt: Callable[[], Awaitable[None]],
         unit_sink: UnitSink | None = None,
     ) -> None:
         self._push = push
@@ -137,7 +139,7 @@ class EngineVoice:
         self._settings = settings
         self._playout = playout
         self._keeps_apart = keeps_apart
-        self._on_yield = on_yield
+        self._interrupt = interrupt
         self._unit_sink = unit_sink
         self._open_sink: UnitSink | None = None
         self._paced: PacedOutput | None = None
@@ -232,7 +234,7 @@ class EngineVoice:
         spoke = self._reply is not None and (self._reply.is_begun or bool(self._told))
         self.drop()
         if spoke:
-            await self._on_yield()
+            await self._interrupt()
 
     async def finish(self) -> None:
         """Wait until the held audio has been said; no more comes."""

@@ -11,15 +11,15 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
-from parley.core.call_events import CallEvent, EnginesGivenUp, PauseExpired, ReplyFinished
+from parley.core.call_events import CallEvent, EnginesGivenUp, PauseExpired, ReplyFinished, UnitTaken
 from parley.core.timeline import HeardReply
-from parley.models.omni import Preparation, Vote
+from parley.core.units import Tick, Vote
+from parley.models.omni import Preparation
 from parley.processors.duplex.contents import Contents
 from parley.processors.duplex.omni import DuplexOmniProcessor
 from parley.processors.duplex.outlet import Outlet
 from parley.processors.duplex.settings import DuplexTuning
 from parley.processors.duplex.succession import EngineSource
-from parley.processors.duplex.tick import Tick
 from parley.processors.playout.playout import Playout
 from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
@@ -83,6 +83,7 @@ class Call:
         events.subscribe(ReplyFinished, self._on_finished)
         events.subscribe(EnginesGivenUp, self._on_given_up)
         events.subscribe(PauseExpired, self._on_pause_expired)
+        events.subscribe(UnitTaken, lambda event: self.ticks.append(event.tick))
         self.playout = Playout(events=events)
         costs = costs_ms or {}
 
@@ -101,7 +102,6 @@ class Call:
                 contents=Contents(RATE_HZ, lambda _content: None) if has_voice else None,
                 holds_first=holds_first,
                 reports_units=reports_units,
-                on_tick=self.ticks.append,
             ),
             settings=DuplexTuning.model_validate(changes),
             apologise=self._apologise,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parley.core.errors import CapacityError, ConfigError, EngineError
-from parley.models.omni import Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import Preparation, UnitResult
 from parley.models.omni.phases import EngineCall, EnginePhase, Phases, checked_audio, checked_frames
 
 TONE_HZ = 440.0

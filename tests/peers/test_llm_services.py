@@ -17,9 +17,10 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams, LLMService
 
+from parley.core.call_events import FallbackAnswers
 from parley.core.usage import Usage
 from parley.processors.dialogue.counted_answers import AnswerCount
-from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_failover import LlmFailover
 from parley.processors.dialogue.llm_timeouts import FailureReason, GuardTuning
 from parley.processors.dialogue.services import (
     Anthropic,
@@ -27,6 +28,7 @@ from parley.processors.dialogue.services import (
     OpenAiCompatible,
     OpenAiCompatibleSettings,
 )
+from parley.runtime.event_stream import CallEvents
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.peers.anthropic_server import AnthropicServer
@@ -90,22 +92,24 @@ class Call:
     server: ModelServer
     llm: LLMService[Any]
     bench: ReplyBench
-    failovers: list[Failover] = field(default_factory=list)
+    failovers: list[FallbackAnswers] = field(default_factory=list)
 
     @property
     def reasons(self) -> list[FailureReason]:
-        return [failover.reason for failover in self.failovers]
+        return [FailureReason(each.reason) for each in self.failovers]
 
 
 @asynccontextmanager
 async def guarded(
     provider: Provider, *turns: Turn, sdk_retries: int = 0, limits: GuardTuning = LIMITS
 ) -> AsyncIterator[Call]:
-    failovers: list[Failover] = []
+    failovers: list[FallbackAnswers] = []
     async with provider.server_type(turns) as server:
         llm = provider.service(server.url, sdk_retries)
         engine = ScriptedLanguageModel(FALLBACK)
-        guard = LlmFailover(llm, engine, limits, on_failover=failovers.append)
+        events = CallEvents()
+        events.subscribe(FallbackAnswers, failovers.append)
+        guard = LlmFailover(llm, engine, limits, events=events)
         async with ReplyBench(guard.processors, metrics=True) as bench:
             yield Call(server, llm, bench, failovers)
 
@@ -175,12 +179,14 @@ async def test_without_sdk_retries_a_refused_request_is_sent_once(provider: Prov
 async def test_a_server_that_is_not_there_is_replaced(provider: Provider):
     async with provider.server_type([Turn()]) as server:
         url = server.url
-    failovers: list[Failover] = []
+    failovers: list[FallbackAnswers] = []
     llm = provider.service(url, 0)
-    guard = LlmFailover(llm, ScriptedLanguageModel(FALLBACK), LIMITS, on_failover=failovers.append)
+    events = CallEvents()
+    events.subscribe(FallbackAnswers, failovers.append)
+    guard = LlmFailover(llm, ScriptedLanguageModel(FALLBACK), LIMITS, events=events)
     async with ReplyBench(guard.processors) as bench:
         assert await bench.answer("When do you open?") == FALLBACK_TEXT
-    assert failovers[0].reason is FailureReason.ERROR
+    assert failovers[0].reason == FailureReason.ERROR
 
 
 async def test_the_abandoned_request_is_closed(provider: Provider):

@@ -12,8 +12,8 @@ from pipecat.frames.frames import CancelFrame, EndFrame, LLMMessagesAppendFrame
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
 from parley.core.grants import ClientIdentity, Grants
+from parley.core.units import Vote
 from parley.evals.bench.duplex_jitter.reading import read_ticks
-from parley.models.omni import Vote
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from parley.models.tts import SpeechPiece
 from parley.pipelines.lifecycle import LIMITED, OVER_LIMIT

@@ -7,7 +7,15 @@ from typing import ClassVar
 import pytest
 from loguru import logger
 
-from parley.core.call_events import CallerJoined, CallEvent, ReplyFinished, TurnEnded, WaitBegan
+from parley.core.call_events import (
+    CallBegan,
+    CallEnded,
+    CallerJoined,
+    CallEvent,
+    ReplyFinished,
+    TurnEnded,
+    WaitBegan,
+)
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.session_store.events import Kind
@@ -86,6 +94,8 @@ def check_observed(call: SimulatedCall, mode: str = "cascade") -> None:
     assert notebook.call == ObservedCall(identity.conversation.session_id, identity.call_id, "file", mode)
     seen = kinds(notebook)
     assert seen.index(CallerJoined) < seen.index(TurnEnded) < seen.index(ReplyFinished)
+    assert seen.index(CallBegan) < seen.index(CallerJoined) < seen.index(CallEnded)
+    assert seen.count(CallBegan) == seen.count(CallEnded) == 1
     assert notebook.is_closed
 
 

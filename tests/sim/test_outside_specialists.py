@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from parley.models.omni import Vote
+from parley.core.units import Vote
 from parley.pipelines.live_annotations import CallAnnotations
 from parley.protocols.annotations import AnnotationBatch, placed
 from parley.session_store.events import Kind

@@ -1,7 +1,7 @@
 """Decisions about voices over the bot in seeded calls must equal the recorded ones.
 
-A change that is meant to decide otherwise records the calls anew: ``python -m tests.sim.traces --calls 40
---write tests/sim/traces.json``.
+A change that is meant to decide otherwise records the calls anew: ``python -m tests.sim.traces --write
+tests/sim/traces.json``.
 """
 
 import json
@@ -12,13 +12,14 @@ import pytest
 from tests.sim.traces import KINDS, differing, recorded, traced
 
 RECORDED = Path(__file__).with_name("traces.json")
-CALLS = 40
+CALLS, MOST_CALLS = 40, 500
 
 
-def test_the_same_is_decided_at_the_same_times_as_before():
+@pytest.mark.parametrize("calls", [CALLS, pytest.param(MOST_CALLS, marks=pytest.mark.slow)])
+def test_the_same_is_decided_at_the_same_times_as_before(calls: int):
     before = json.loads(RECORDED.read_text())
-    assert {kind: len(digests) for kind, digests in before.items()} == dict.fromkeys(KINDS, CALLS)
-    assert differing(before, recorded(CALLS)) == []
+    assert {kind: len(digests) for kind, digests in before.items()} == dict.fromkeys(KINDS, MOST_CALLS)
+    assert differing(before, recorded(calls)) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -19,14 +19,15 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.workers.runner import WorkerRunner
 
+from parley.core.call_events import UnitTaken
 from parley.core.media import PCM_BYTES_PER_SAMPLE
-from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.core.units import Tick, Vote
+from parley.models.omni import OmniEngine, Preparation, UnitResult
 from parley.models.omni.phases import EngineCall, Phases, checked_audio
 from parley.processors.duplex.omni import DuplexOmniProcessor
-from parley.processors.duplex.outlet import Outlet
 from parley.processors.duplex.settings import DuplexTuning
 from parley.processors.duplex.succession import EngineSource
-from parley.processors.duplex.tick import Tick, TickSettings
+from parley.processors.duplex.tick import TickSettings
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.event_stream import CallEvents
 
@@ -184,14 +185,15 @@ async def hold(mock: Mock, duration_s: float, *, offset_s: float = 0.0, deferred
     settings = DuplexTuning(tick=TickSettings(deferred_finalize=deferred))
     line.lead_ms = settings.voice.lead_ms
 
-    def on_tick(tick: Tick) -> None:
-        line.ticks.append(tick)
-        line.made += tick.said_ms * RATE_HZ // 1000
+    def on_unit_taken(event: UnitTaken) -> None:
+        line.ticks.append(event.tick)
+        line.made += event.tick.said_ms * RATE_HZ // 1000
 
+    events = CallEvents()
+    events.subscribe(UnitTaken, on_unit_taken)
     omni = DuplexOmniProcessor(
         EngineSource([MockHost(mock)], _prepare, (lambda: EngineThread("omni")) if mock.sleeps else Here),
-        CallEvents(),
-        outlet=Outlet(on_tick=on_tick),
+        events,
         settings=settings,
     )
     worker = PipelineWorker(

@@ -9,7 +9,8 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from parley.core.errors import ConfigError
-from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import OmniEngine, Preparation, UnitResult
 from parley.models.omni.phases import EngineCall, Phases
 
 RATE_HZ = 16_000

@@ -13,7 +13,8 @@ from parley.contracts.speech import question, silence, understand
 from parley.contracts.speech_to_text import SpeechToTextContract
 from parley.contracts.tools import ToolContract
 from parley.core.call_events import AnswerHeard, TurnEnded
-from parley.models.omni import Preparation, Vote
+from parley.core.units import Vote
+from parley.models.omni import Preparation
 from parley.models.tools import Tool, ToolSettings
 from parley.models.tools.function_tool import FunctionTool, arguments_model
 from parley.runtime.event_stream import CallEvents

@@ -18,9 +18,10 @@ from pydantic import Field
 
 from parley.core.errors import AgentError, EngineError, PeerError
 from parley.core.strict_model import StrictModel
+from parley.core.units import Vote
 from parley.models.hosted.link import ConversationLink
 from parley.models.hosted.worker import Leasing, OneWorker, WorkerAddress, loaded_engine
-from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni import OmniEngine, Preparation, UnitResult
 from parley.models.omni.hosted import codec
 from parley.models.omni.phases import EngineCall, Phases
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType

@@ -25,7 +25,8 @@ from loguru import logger
 
 from parley.core.call_choices import CLONING
 from parley.core.errors import AgentError, CapacityError, ConfigError, EngineError, PeerError
-from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import OmniEngine, Preparation, UnitResult
 from parley.models.omni.hosted.codec import of_preparation, of_unit
 from parley.models.omni.minicpm_o.settings import (
     DEFAULT_PROMPT,

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parley.core.errors import EngineError
-from parley.models.omni import SILENCE, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import SILENCE, UnitResult
 from parley.models.omni.minicpm_o.settings import OUTPUT_RATE_HZ
 
 # A unit makes 1.3 at most; audio longer than two has another rate, or is invalid.

@@ -33,7 +33,8 @@ from websockets.sync.client import ClientConnection, connect
 
 from parley.core.call_choices import CLONING
 from parley.core.errors import CapacityError, ConfigError, EngineError, PeerError
-from parley.models.omni import Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import Preparation, UnitResult
 from parley.models.omni.minicpm_o.settings import (
     INPUT_RATE_HZ,
     OUTPUT_RATE_HZ,

@@ -22,7 +22,8 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from parley.core.errors import ConfigError, EngineError
-from parley.models.omni import Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import Preparation, UnitResult
 from parley.models.omni.moshi.codec import DecoderStream, EncoderStream
 from parley.models.omni.moshi.host import UNIT_MS, MoshiHost, Weights
 from parley.models.omni.moshi.settings import MoshiConversationSettings

@@ -22,14 +22,16 @@ from loguru import logger
 from pydantic import Field, ValidationError
 
 from parley.core.errors import ConfigError
+from parley.core.speech_reports import SpeechReport
 from parley.core.strict_model import StrictModel
 from parley.core.tuning import tuned
+from parley.core.units import Vote
 from parley.language import find_language
-from parley.models.omni import Preparation, UnitResult, Vote
+from parley.models.omni import Preparation, UnitResult
 from parley.models.omni.phases import EngineCall, Phases
 from parley.models.omni.two_tier.content import Content, ContentMaker
 from parley.models.omni.two_tier.dialogue import SpokenDialogue, TwoTierDialogue, UserTurnReady
-from parley.models.omni.two_tier.speech_input import SpecialistReport, SpeechInput, SpeechInputSettings
+from parley.models.omni.two_tier.speech_input import SpeechInput, SpeechInputSettings
 from parley.models.turn import TurnCompleteness
 from parley.models.vad import VoiceActivityDetector
 from parley.turn_taking.duplex_policy import (
@@ -215,7 +217,7 @@ class TwoTierEngine:
         if settings.greeting and not preparation.history:
             self._dialogue.say(settings.greeting)
 
-    def on_words(self, words: SpecialistReport) -> None:
+    def on_words(self, words: SpeechReport) -> None:
         """Receive a message of a recogniser or command spotter. Callable from any thread."""
         speech_input = self._speech_input
         if speech_input is not None:

@@ -12,12 +12,12 @@ words and is not answered.
 import threading
 from collections import deque
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass
 
 import numpy as np
 from loguru import logger
 from pydantic import Field
 
+from parley.core.speech_reports import OwnVoice, SpeechReport, Spotted, Spotting
 from parley.core.strict_model import StrictModel
 from parley.models.turn import TurnCompleteness, TurnEstimate
 from parley.models.vad import VoiceActivityDetector
@@ -39,58 +39,6 @@ class SpeechInputSettings(StrictModel):
     stop_ms: int = Field(128, ge=32, le=5_000, description="silence before speech counts as ended")
     pause_ms: int = Field(96, ge=32, le=5_000, description="silence that counts as a possible end")
     least_db: float = Field(-60.0, ge=-110, le=-10, description="lowest level of a voice, in dB full scale")
-
-
-@dataclass(frozen=True, slots=True)
-class TranscriptWords:
-    """Transcript of a recogniser.
-
-    Attributes:
-        text: the words, of the present voice so far or of the one that ended last.
-        is_final: no later transcript of that voice comes.
-        confidences: confidences of the words, as in ``Utterance``.
-    """
-
-    text: str
-    is_final: bool
-    confidences: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Spotting:
-    """Notice that a voice over the bot, which just ended, is checked for commands; ``Spotted`` follows.
-
-    Attributes:
-        number: shared with the ``Spotted`` that follows.
-    """
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class Spotted:
-    """Result of a check for commands.
-
-    Attributes:
-        number: number of the ``Spotting`` before.
-        text: the command; empty when it was none.
-        floor_log_odds: log odds that the voice claims the floor, by its sound; None when unknown.
-    """
-
-    number: int
-    text: str
-    floor_log_odds: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class OwnVoice:
-    """Notice that the present voice, by its level, is the bot's own, or certainly is not."""
-
-    is_own: bool
-
-
-# Messages of a specialist about the caller.
-SpecialistReport = TranscriptWords | Spotting | Spotted | OwnVoice
 
 
 class SpeechInput:
@@ -134,7 +82,7 @@ class SpeechInput:
         self._estimate: Future[TurnEstimate] | None = None
         self._usual = SpeakerLevel()
         self._over_bot = False
-        self._words: deque[SpecialistReport] = deque(maxlen=WAITING_WORDS)
+        self._words: deque[SpeechReport] = deque(maxlen=WAITING_WORDS)
         # Number of the voice, as the policy counts, that is being checked for commands.
         self._spotting: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -149,7 +97,7 @@ class SpeechInput:
         """True while a voice is on."""
         return self._gate.state in (GateState.SPEAKING, GateState.STOPPING)
 
-    def on_words(self, words: SpecialistReport) -> None:
+    def on_words(self, words: SpeechReport) -> None:
         """Queue a message for the next unit. Callable from any thread."""
         with self._lock:
             self._words.append(words)

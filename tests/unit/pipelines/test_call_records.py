@@ -7,6 +7,8 @@ from typing import Any
 
 from parley.core.call_events import (
     CallAnswered,
+    CallBegan,
+    CallEnded,
     CallEnding,
     CameraChanged,
     EngineFailedOver,
@@ -45,9 +47,9 @@ def events_of(folder: Path, happen: Callable[[CallEvents], None]) -> list[Event]
         try:
             async with opened.open() as conversation:
                 call = Call(conversation, "webrtc", LiveCall(conversation.clock), call_id="call")
-                records = CallRecords(call)
+                CallRecords(call)
                 happen(call.events)
-                records.note(Kind.LEFT)
+                call.events.publish(CallEnded(0))
                 await conversation.flushed()
             return await store.events(conversation.session_id, limit=100)
         finally:
@@ -216,3 +218,9 @@ def test_a_camera_and_a_screen_are_recorded_as_transports_of_their_own(tmp_path:
 
     found = [(each.kind, each.payload["transport"]) for each in events_of(tmp_path, happen)]
     assert found[:3] == [(Kind.JOINED, CAMERA), (Kind.JOINED, SCREEN), (Kind.LEFT, CAMERA)]
+
+
+def test_a_call_is_in_the_records_from_its_begin_to_its_end(tmp_path: Path):
+    joined, left = events_of(tmp_path, lambda events: events.publish(CallBegan(1)))
+    assert [joined.kind, left.kind] == [Kind.JOINED, Kind.LEFT]
+    assert joined.payload == left.payload == {"v": 1, "transport": "webrtc", "call_id": "call"}

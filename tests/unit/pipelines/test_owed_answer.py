@@ -2,7 +2,7 @@
 
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
 
-from parley.core.call_events import TextTyped, TurnEnded, TurnTranscribed
+from parley.core.call_events import ServiceSpoke, TextTyped, TurnEnded, TurnTranscribed
 from parley.core.timeline import HeardMark, HeardReply
 from parley.pipelines.stages.service_part import OwedAnswer
 from parley.runtime.event_stream import CallEvents, EventScope
@@ -33,8 +33,8 @@ def test_a_call_that_has_not_begun_is_greeted():
 
 
 def test_a_greeting_that_was_cut_is_finished_and_one_that_was_not_heard_is_said():
-    _, answer = owed()
-    answer.on_works()
+    events, answer = owed()
+    events.publish(ServiceSpoke(1))
     [rest] = answer.frames(heard("Good day.", "How can I help?"), was_cut=True, greeting=GREETING)
     assert isinstance(rest, TTSSpeakFrame)
     assert rest.text == "How can I help?"
@@ -47,7 +47,7 @@ def test_a_turn_without_an_answer_and_one_whose_answer_was_cut_are_asked():
     events.publish(TurnEnded(1, ""))
     events.publish(TurnTranscribed(2, "how much is it"))
     assert kinds(answer.frames(None, was_cut=False, greeting=GREETING)) == [LLMRunFrame]
-    answer.on_works()
+    events.publish(ServiceSpoke(1))
     assert kinds(answer.frames(heard("It", "costs"), was_cut=True, greeting=GREETING)) == [LLMRunFrame]
     assert answer.frames(None, was_cut=False, greeting=GREETING) == []
 
@@ -55,7 +55,7 @@ def test_a_turn_without_an_answer_and_one_whose_answer_was_cut_are_asked():
 def test_words_that_come_after_their_answer_are_not_asked_again():
     events, answer = owed()
     events.publish(TurnEnded(1, ""))
-    answer.on_works()
+    events.publish(ServiceSpoke(1))
     events.publish(TurnTranscribed(2, "how much is it"))
     assert answer.frames(None, was_cut=False, greeting=GREETING) == []
 

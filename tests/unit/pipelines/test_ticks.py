@@ -1,9 +1,8 @@
 """Records of the units of a full-duplex engine."""
 
-from parley.core.call_events import CallEvent, ReplyCut, VoteChanged
-from parley.models.omni import Vote
+from parley.core.call_events import CallEvent, ReplyCut, UnitTaken, VoteChanged
+from parley.core.units import Tick, Vote
 from parley.pipelines.stages.ticks import UnitRecords
-from parley.processors.duplex.tick import Tick
 from parley.runtime.event_stream import CallEvents
 
 
@@ -15,10 +14,10 @@ async def test_runs_of_the_same_vote_are_one_event_and_a_yield_cuts_the_reply():
     events, seen, written = CallEvents(), list[CallEvent](), list[Tick]()
     events.subscribe(VoteChanged, seen.append)
     events.subscribe(ReplyCut, seen.append)
-    records = UnitRecords(events, written.append)
+    UnitRecords(events, written.append)
     votes = [Vote.LISTEN, Vote.LISTEN, Vote.SPEAK, Vote.SPEAK, Vote.YIELD, Vote.LISTEN, Vote.BACKCHANNEL]
     for slot, vote in enumerate(votes):
-        records.take(tick(slot, vote))
+        events.publish(UnitTaken(slot, tick(slot, vote)))
     assert [each.vote if isinstance(each, VoteChanged) else "cut" for each in seen] == [
         *("listen", "speak", "yield", "cut", "listen", "backchannel"),
     ]

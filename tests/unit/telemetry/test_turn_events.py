@@ -4,6 +4,7 @@ import pytest
 
 from parley.core.call_events import (
     AnsweredAhead,
+    AnswerHeard,
     CallEvent,
     FinalWords,
     ReplyResumed,
@@ -33,8 +34,9 @@ def written(
 
     async def scenario() -> TurnLog:
         reported = waits if waits is not None else []
-        log = TurnLog(on_answer=lambda latency_ms, _spans_ms: reported.append(latency_ms))
         stream = CallEvents()
+        stream.subscribe(AnswerHeard, lambda event: reported.append(event.latency_ms))
+        log = TurnLog(stream)
         TurnLogWriter(log, stream, words=words)
         log.heard(LOUD)
         for event in events:

@@ -1,8 +1,8 @@
-from collections.abc import Mapping
-
 import numpy as np
 import pytest
 
+from parley.core.call_events import AnswerHeard
+from parley.runtime.event_stream import CallEvents
 from parley.telemetry.turns import MARKS, TurnLog, TurnRecord
 
 LOUD = (np.ones(320) * 3_000).astype("<i2").tobytes()
@@ -16,10 +16,26 @@ class Now:
     def __call__(self) -> int:
         return self.us
 
+    def now_us(self) -> int:
+        return self.us
+
+    def now_ms(self) -> int:
+        return self.us // 1_000
+
+    async def sleep_until_ms(self, deadline_ms: int) -> None:
+        self.us = deadline_ms * 1_000
+
 
 @pytest.fixture
 def now() -> Now:
     return Now()
+
+
+def heard_answers(now: Now) -> tuple[CallEvents, list[AnswerHeard]]:
+    """Return a stream and the list that receives the answers of it."""
+    events, heard = CallEvents(now), list[AnswerHeard]()
+    events.subscribe(AnswerHeard, heard.append)
+    return events, heard
 
 
 def answered(log: TurnLog, now: Now) -> TurnRecord:
@@ -51,35 +67,34 @@ def test_spans_add_up_to_the_way_from_speech_to_playout(now: Now):
 
 
 def test_the_wait_for_an_answer_is_reported_when_it_is_heard(now: Now):
-    waits: list[tuple[int, Mapping[str, float]]] = []
-    log = TurnLog(now_us=now, on_answer=lambda *answer: waits.append(answer))
-    record = answered(log, now)
-    assert waits == [(250, record.spans_ms())]
+    events, heard = heard_answers(now)
+    record = answered(TurnLog(events, now_us=now), now)
+    assert heard == [AnswerHeard(250, 250, tuple(record.spans_ms().items()))]
 
 
 def test_a_phrase_that_covers_the_wait_is_no_answer(now: Now):
-    waits: list[int] = []
-    log = TurnLog(now_us=now, on_answer=lambda latency_ms, _spans_ms: waits.append(latency_ms))
+    events, heard = heard_answers(now)
+    log = TurnLog(events, now_us=now)
     log.heard(LOUD)
     log.user_turn_ended(silence_ms=210, completeness=0.9)
     log.masked()
     log.mark("tts_first_audio")
     log.played(LOUD)
-    assert waits == []
+    assert heard == []
 
 
 def test_an_answer_that_waited_for_a_tool_is_not_compared_with_others(now: Now):
-    waits: list[int] = []
-    log = TurnLog(now_us=now, on_answer=lambda latency_ms, _spans_ms: waits.append(latency_ms))
+    events, heard = heard_answers(now)
+    log = TurnLog(events, now_us=now)
     log.heard(LOUD)
     log.user_turn_ended(silence_ms=210, completeness=0.9)
     log.tools_called()
     log.mark("tts_first_audio")
     log.played(LOUD)
-    assert waits == []
+    assert heard == []
     # The next turn is answered like others.
     answered(log, now)
-    assert waits == [250]
+    assert [each.latency_ms for each in heard] == [250]
 
 
 def test_the_end_of_speech_is_the_last_audible_audio(now: Now):

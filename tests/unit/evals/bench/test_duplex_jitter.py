@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from parley.core.units import Tick, Vote
 from parley.evals import virtual_time
 from parley.evals.bench.duplex_jitter.__main__ import main
 from parley.evals.bench.duplex_jitter.figures import WARM_UNITS, drift, lateness, left_out, spread
 from parley.evals.bench.duplex_jitter.line import RATE_HZ, Line, Mock, hold
-from parley.models.omni import Vote
-from parley.processors.duplex.tick import Tick
 
 UNIT_MS = 80
 TICK = Tick(0, 0, 0, 0, 0, 0, UNIT_MS, 0, 0, False, Vote.LISTEN, 0, "", 0)

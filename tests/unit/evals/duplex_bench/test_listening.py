@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parley.core.speech_reports import TranscriptWords
+from parley.core.units import Vote
 from parley.evals.duplex_bench.clips import Clip, Part
 from parley.evals.duplex_bench.listening import ParallelRecogniser
 from parley.evals.duplex_bench.runner import PIECE_MS, Side, play
 from parley.evals.duplex_bench.spoken import RATE_HZ
-from parley.models.omni import Vote
-from parley.models.omni.two_tier.speech_input import TranscriptWords
 from parley.models.stt import Transcript
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from parley.core.errors import EngineError
+from parley.core.units import Vote
 from parley.evals.duplex_bench.clips import Clip, Part
 from parley.evals.duplex_bench.mouth import LEAD_MS, Mouth
 from parley.evals.duplex_bench.runner import AHEAD_MS, Take, play, play_all, step
 from parley.evals.duplex_bench.spoken import RATE_HZ, by_level
-from parley.models.omni import UnitResult, Vote
+from parley.models.omni import UnitResult
 from tests import virtual_time
 from tests.fakes.executor import TimedExecutor
 from tests.fakes.omni import OmniScript, ScriptedOmni, ScriptedOmniHost

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from parley.core.errors import CapacityError, ConfigError, EngineError
-from parley.models.omni import OMNI, Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import OMNI, Preparation, UnitResult
 from parley.models.omni.minicpm_o.binding import DuplexBinding
 from parley.models.omni.minicpm_o.engine import MiniCpmOHost
 from parley.models.omni.minicpm_o.settings import ContextWindowSettings, MiniCpmOSettings, SessionSettings

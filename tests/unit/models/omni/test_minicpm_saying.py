@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parley.core.errors import ConfigError, EngineError
-from parley.models.omni import UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import UnitResult
 from parley.models.omni.minicpm_o.settings import (
     ContextWindowSettings,
     SamplingSettings,

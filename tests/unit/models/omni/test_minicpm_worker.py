@@ -13,7 +13,8 @@ import pytest
 import soundfile
 
 from parley.core.errors import CapacityError, ConfigError, EngineError
-from parley.models.omni import OMNI, Preparation, UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import OMNI, Preparation, UnitResult
 from parley.models.omni.minicpm_o.settings import SamplingSettings
 from parley.models.omni.minicpm_worker.engine import MiniCpmWorkerHost, MiniCpmWorkerSettings
 from tests.fakes.certificates import self_signed_certificate, server_context

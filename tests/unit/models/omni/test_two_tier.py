@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from parley.models.omni import Preparation, UnitResult, Vote
+from parley.core.speech_reports import TranscriptWords
+from parley.core.units import Vote
+from parley.models.omni import Preparation, UnitResult
 from parley.models.omni.two_tier.content import ContentMaker
 from parley.models.omni.two_tier.engine import UNIT_MS, TwoTierEngine, TwoTierHost
-from parley.models.omni.two_tier.speech_input import TranscriptWords
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel
 from tests.fakes.vad import EnergyVad
 from tests.unit.models.omni.test_content import CountingTts, until

@@ -21,11 +21,12 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.services.llm_service import FunctionCallParams
 
+from parley.core.call_events import FallbackAnswers
 from parley.core.errors import EngineError
 from parley.core.failover import CircuitBreaker
 from parley.core.passage_notes import CitedPassage
 from parley.processors.dialogue.cited_passages import PassagesCitedFrame
-from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_failover import ORIGINAL, LlmFailover
 from parley.processors.dialogue.llm_timeouts import (
     TRANSITIONS,
     AnswerState,
@@ -33,6 +34,7 @@ from parley.processors.dialogue.llm_timeouts import (
     FailureReason,
     GuardTuning,
 )
+from parley.runtime.event_stream import CallEvents
 from tests.fakes.reply_bench import ReplyBench
 from tests.fakes.scripted_llm import (
     HANG,
@@ -57,12 +59,14 @@ class Case:
     ) -> None:
         self.llm = ScriptedLlmService(*scripts)
         self.engine = ScriptedLanguageModel(fallback)
-        self.failovers: list[Failover] = []
-        self.guard = LlmFailover(self.llm, self.engine, settings, on_failover=self.failovers.append)
+        self.failovers: list[FallbackAnswers] = []
+        events = CallEvents()
+        events.subscribe(FallbackAnswers, self.failovers.append)
+        self.guard = LlmFailover(self.llm, self.engine, settings, events=events)
 
     @property
     def reasons(self) -> list[FailureReason]:
-        return [failover.reason for failover in self.failovers]
+        return [FailureReason(each.reason) for each in self.failovers]
 
 
 def play(
@@ -92,6 +96,11 @@ def test_a_healthy_answer_passes_unchanged():
     assert bench.pairs == "<>"
     assert case.failovers == []
     assert case.engine.asked == []
+    # Each piece is a copy, and keeps the first object with its id alive: observers see it once.
+    pieces = [frame for _, frame in bench.ear.frames if isinstance(frame, LLMTextFrame)]
+    originals = [ORIGINAL.of(piece) for piece in pieces]
+    assert [each.id for each in originals if each is not None] == [piece.id for piece in pieces]
+    assert not any(ORIGINAL.is_on(each) for each in originals if each is not None)
 
 
 def test_a_model_that_says_nothing_in_time_is_replaced():

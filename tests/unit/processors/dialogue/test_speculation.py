@@ -23,11 +23,11 @@ from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import FunctionCallParams
 
-from parley.core.call_events import AnsweredAhead, VoicePaused
+from parley.core.call_events import AnsweredAhead, FallbackAnswers, VoicePaused
 from parley.core.errors import EngineError
 from parley.models.llm import Message
 from parley.processors.dialogue.engine_llm import EngineLlmService, messages_of
-from parley.processors.dialogue.llm_failover import Failover, LlmFailover
+from parley.processors.dialogue.llm_failover import LlmFailover
 from parley.processors.dialogue.speculation import HOLD_S, MAX_HELD, STOP_S, GuessCancelFrame, Speculation
 from parley.runtime.event_stream import CallEvents
 from tests.fakes.reply_bench import ReplyBench
@@ -63,7 +63,7 @@ class Case:
         service: type[ScriptedLlmService] = ScriptedLlmService,
     ) -> None:
         self.llm = service(*scripts)
-        self.failovers: list[Failover] = []
+        self.failovers: list[FallbackAnswers] = []
         self.voice = Voice()
         self.ahead = 0
         self.tool_runs = 0
@@ -73,13 +73,14 @@ class Case:
             self.llm.register_function("look_up", self._look_up)
         self.events = CallEvents()
         self.events.subscribe(AnsweredAhead, self._on_ahead)
+        self.events.subscribe(FallbackAnswers, self.failovers.append)
         self.speculation = Speculation(
             self.events, self._foresee, foresee_part=self._foresee, voice=self.voice
         )
         fallback = ScriptedLanguageModel(("Fallback.",))
         thinking: list[FrameProcessor] = [self.llm]
         if guarded:
-            thinking = LlmFailover(self.llm, fallback, on_failover=self.failovers.append).processors
+            thinking = LlmFailover(self.llm, fallback, events=self.events).processors
         self.processors = self.speculation.around(thinking)
 
     def context(self, text: str) -> LLMContext:

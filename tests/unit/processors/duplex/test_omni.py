@@ -17,7 +17,7 @@ from pipecat.frames.frames import (
 )
 from pipecat.processors.aggregators.llm_context import LLMContext
 
-from parley.models.omni import Vote
+from parley.core.units import Vote
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from tests.fakes.duplex_call import Call, play, script
 from tests.fakes.executor import TimedExecutor

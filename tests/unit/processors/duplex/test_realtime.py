@@ -24,7 +24,7 @@ from pipecat.frames.frames import (
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.tests.utils import run_test
 
-from parley.core.call_events import TextTyped, WaitBegan, WaitEnded
+from parley.core.call_events import ServiceSent, ServiceSpoke, TextTyped, WaitBegan, WaitEnded
 from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from parley.processors.duplex.services import TypedInput
@@ -199,8 +199,10 @@ async def test_a_response_without_a_sound_begins_and_ends():
 
 
 async def test_a_stream_is_cut_into_replies_by_its_silences():
-    spoke: list[bool] = []
-    replies = RealtimeReplies(playing(), continuous=True, on_speaks=lambda: spoke.append(True))
+    spoke: list[ServiceSpoke] = []
+    playout = playing()
+    playout.events.subscribe(ServiceSpoke, spoke.append)
+    replies = RealtimeReplies(playout, continuous=True)
     short_gap, long_gap = [stream(SILENCE)] * 3, [stream(SILENCE)] * 12
     frames = [
         *long_gap,
@@ -224,6 +226,15 @@ async def test_a_stream_is_cut_into_replies_by_its_silences():
     assert len(spoke) == 1
     first = next(frame for frame in down if isinstance(frame, TTSAudioRawFrame))
     assert first.audio == SOUND + SILENCE
+
+
+async def test_all_that_a_service_sends_of_a_reply_is_reported():
+    sent: list[bool] = []
+    playout = playing()
+    playout.events.subscribe(ServiceSent, lambda event: sent.append(event.is_reply_open))
+    frames = [LLMFullResponseStartFrame(), LLMTextFrame("Yes."), sound(), TTSStoppedFrame()]
+    await through(RealtimeReplies(playout), [*frames, LLMFullResponseEndFrame()])
+    assert sent == [True, True, True, False]
 
 
 async def test_a_service_that_was_begun_without_a_context_is_given_none():
@@ -269,7 +280,11 @@ def watched(scenario: str) -> Watched:
             made.apologies.append((round((loop.time() - began_s) * 1_000), is_last))
 
         running = asyncio.create_task(made.watch.run(apologise))
-        does = {"e": made.watch.on_turn_ended, "w": made.watch.on_words, "a": made.watch.on_answer}
+        does = {
+            "e": made.watch.on_turn_ended,
+            "w": made.watch.on_words,
+            "a": lambda: events.publish(ServiceSpoke(events.now_ms())),
+        }
         for letter in scenario:
             speaks = letter == "s" or (speaks and letter != "q")
             if letter in does:

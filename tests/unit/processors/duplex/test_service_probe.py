@@ -1,9 +1,11 @@
 """Report of a call's use of a realtime service to its circuit breaker."""
 
+from parley.core.call_events import ServiceSpoke
 from parley.core.failover import FailoverReason
 from parley.pipelines.engines.service_fallbacks import new_breaker
 from parley.processors.duplex.service_probe import RealtimeProbe
 from parley.processors.speech.failover_voice import COOL_DOWN_MS
+from parley.runtime.event_stream import CallEvents
 
 
 class Calls:
@@ -12,9 +14,21 @@ class Calls:
     def __init__(self) -> None:
         self.at_ms = 0
         self.breaker = new_breaker()
+        self.events = CallEvents(self)
+
+    def now_us(self) -> int:
+        return self.at_ms * 1_000
+
+    def now_ms(self) -> int:
+        return self.at_ms
+
+    async def sleep_until_ms(self, deadline_ms: int) -> None:
+        self.at_ms = deadline_ms
 
     def call(self) -> RealtimeProbe:
-        return RealtimeProbe(self.breaker, lambda: self.at_ms)
+        # A stream for each call.
+        self.events = CallEvents(self)
+        return RealtimeProbe(self.breaker, self.events)
 
 
 def test_after_an_error_other_calls_begin_without_the_service_and_one_probes_it_later():
@@ -24,10 +38,10 @@ def test_after_an_error_other_calls_begin_without_the_service_and_one_probes_it_
     first.on_failed(FailoverReason.ERROR)
     assert not calls.call().begin()
     calls.at_ms = COOL_DOWN_MS
-    probe = calls.call()
+    probe, events = calls.call(), calls.events
     assert probe.begin()
     assert not calls.call().begin()
-    probe.on_works()
+    events.publish(ServiceSpoke(calls.at_ms))
     assert calls.call().begin()
 
 

@@ -2,7 +2,15 @@
 
 import pytest
 
-from parley.core.call_events import TurnEnded, VoiceEnded, VoiceStarted, WaitBegan, WaitEnded
+from parley.core.call_events import (
+    ServiceSent,
+    ServiceSpoke,
+    TurnEnded,
+    VoiceEnded,
+    VoiceStarted,
+    WaitBegan,
+    WaitEnded,
+)
 from parley.core.failover import FailoverReason
 from parley.processors.duplex.service_watch import STALLED_MS, ServiceDeadlines, ServiceWatch
 from parley.runtime.event_stream import CallEvents, EventScope
@@ -74,8 +82,8 @@ def test_a_reply_that_stops_has_stalled_when_all_of_it_was_played(deadlines: Ser
         events = CallEvents()
         began_ms = events.now_ms()
         watch = ServiceWatch(deadlines, events, is_playing=lambda: events.now_ms() - began_ms < 3_000)
-        watch.on_answer()
-        watch.on_output(True)
+        events.publish(ServiceSpoke(began_ms))
+        events.publish(ServiceSent(began_ms, is_reply_open=True))
         return await watch.run(), events.now_ms() - began_ms
 
     reason, after_ms = virtual_time.run(wait())

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from parley.core.errors import EngineError
-from parley.models.omni import Preparation, UnitResult, Vote
-from parley.processors.duplex.tick import Tick, TickedCall, TickSettings
+from parley.core.units import Tick, Vote
+from parley.models.omni import Preparation, UnitResult
+from parley.processors.duplex.tick import TickedCall, TickSettings
 from parley.processors.duplex.ticker import TRANSITIONS, Ticker, TickEvent, Ticking
 from parley.runtime.engine_thread import EngineThread
 from tests import virtual_time

@@ -52,6 +52,7 @@ def test_a_voice_at_the_beginning_of_a_stop_of_the_process_opens_a_turn(stop_ms:
             steps,
             speech_input,
             InlineExecutor(),
+            is_needed=lambda: True,
             counts=lambda _act: True,
             set_gain_db=lambda _gain_db: None,
         )

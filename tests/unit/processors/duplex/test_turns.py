@@ -7,8 +7,9 @@ from pipecat.frames.frames import InterimTranscriptionFrame, TranscriptionFrame
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameDirection
 
+from parley.core.call_events import SpeechReported
 from parley.core.media import WordTime
-from parley.models.omni.two_tier.speech_input import SpecialistReport, TranscriptWords
+from parley.core.speech_reports import SpeechReport, TranscriptWords
 from parley.models.stt import Transcript
 from parley.processors.duplex.turns import DuplexTurnTracker
 from parley.runtime.event_stream import CallEvents
@@ -20,12 +21,12 @@ PAY = Transcript(
 
 
 def heard(frame: TranscriptionFrame | InterimTranscriptionFrame) -> TranscriptWords:
-    received: list[SpecialistReport] = []
+    received: list[SpeechReport] = []
 
     async def scenario() -> None:
-        tracker = DuplexTurnTracker(
-            LLMContext(), CallEvents(), on_words=received.append, speak=lambda frame: asyncio.sleep(0)
-        )
+        events = CallEvents()
+        events.subscribe(SpeechReported, lambda event: received.append(event.report))
+        tracker = DuplexTurnTracker(LLMContext(), events, speak=lambda frame: asyncio.sleep(0))
         await tracker.process_frame(frame, FrameDirection.DOWNSTREAM)
 
     asyncio.run(scenario())

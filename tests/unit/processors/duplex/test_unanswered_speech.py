@@ -10,7 +10,7 @@ from pipecat.frames.frames import (
     VADUserStoppedSpeakingFrame,
 )
 
-from parley.core.call_events import TurnEnded, TurnTranscribed
+from parley.core.call_events import ServiceSpoke, TurnEnded, TurnTranscribed
 from parley.processors.duplex.unanswered_speech import KEPT_MS, UnansweredSpeech
 from parley.runtime.event_stream import CallEvents
 
@@ -118,7 +118,7 @@ def test_a_turn_that_was_answered_without_a_transcript_is_forgotten_after_a_whil
     caller.publish(TurnEnded)
     caller.is_quiet(6_000)
     assert not caller.speech.is_empty
-    caller.speech.on_answered()
+    caller.events.publish(ServiceSpoke(caller.clock.ms))
     assert caller.speech.is_empty
 
 

@@ -15,7 +15,8 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.media import float_to_pcm16
-from parley.models.omni import UnitResult, Vote
+from parley.core.units import Vote
+from parley.models.omni import UnitResult
 from parley.processors.duplex.voice import EngineVoice, SpeechPacing
 from parley.protocols.client_protocol import ALREADY_SENT, Faltered, Happening, UnitOver
 from parley.runtime.event_stream import CallEvents
@@ -58,7 +59,7 @@ class Bench:
             settings=SpeechPacing(),
             playout=None,
             keeps_apart=lambda: keeps_apart,
-            on_yield=self._yielded,
+            interrupt=self._yielded,
             unit_sink=self.unit_sink,
         )
         self.voice.begin(rate_hz, unit_ms=1_000, whole_units=True)

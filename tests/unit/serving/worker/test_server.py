@@ -12,7 +12,8 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from parley.core.errors import CapacityError, ConfigError, EngineError
-from parley.models.omni import Preparation, Vote
+from parley.core.units import Vote
+from parley.models.omni import Preparation
 from parley.models.omni.hosted.engine import WorkerOmniHost
 from parley.protocols.worker_tokens import Claim, sign
 from parley.runtime.engine_hosting.codec import decode, encode

@@ -11,8 +11,9 @@ from loguru import logger
 from safetensors.torch import load_file, save_file
 
 from parley.core.errors import CapacityError, ConfigError, EngineError
+from parley.core.units import Vote
 from parley.evals.tiny_moshi import TinyMoshi, install_tiny_moshi
-from parley.models.omni import OmniEngine, Preparation, UnitResult, Vote
+from parley.models.omni import OmniEngine, Preparation, UnitResult
 from parley.models.omni.moshi.engine import MoshiEngine
 from parley.models.omni.moshi.host import MoshiHost
 from parley.models.omni.moshi.settings import MoshiConversationSettings

@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from parley.core.errors import CapacityError, ConfigError
+from parley.core.units import Vote
 from parley.evals.tiny_moshi import CODES, PIECES, install_tiny_moshi
-from parley.models.omni import OMNI, OmniEngine, Preparation, Vote
+from parley.models.omni import OMNI, OmniEngine, Preparation
 from parley.models.omni.moshi.codec import EncoderStream
 from parley.models.omni.moshi.host import Weights
 from parley.models.omni.personaplex.host import PersonaPlexHost
