@@ -28,9 +28,11 @@ from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.session_store.conversation import Conversation
+from parley.transports.keeping.remote_stream import RemoteStream
+from parley.transports.phone_protocol import CallerStream
 from parley.transports.registry import TRANSPORTS
 from parley.transports.twilio.rest import Account, TwilioRest
-from parley.transports.twilio.stream import STOPPED, PhoneStream
+from parley.transports.twilio.stream import STOPPED
 from parley.transports.twilio.transport import PhoneTransport, phone_params
 from parley.turn_taking.answering_machine import VoicemailSettings
 
@@ -46,7 +48,7 @@ STALL_MS = 5_000
 
 async def hold_phone(
     engines: Engines,
-    stream: PhoneStream,
+    stream: CallerStream,
     conversation: Conversation,
     leaving: asyncio.Event | None = None,
     *,
@@ -97,6 +99,7 @@ async def hold_phone(
         say=live.input.queue,
         intents=engines.deployment.language().intents,
     )
+    has_stayed = isinstance(stream, RemoteStream) and stream.call is not None
     call = Call(
         conversation,
         network,
@@ -111,7 +114,8 @@ async def hold_phone(
         pass_on=control.pass_on,
         # A call that goes on was answered by a person, as far as that is known.
         voicemail=None if earlier is not None else _voicemail(engines, facts),
-        reconnected=None if earlier is None else _phrase_of(settings),
+        # On a line that stayed up the caller has heard a filler.
+        reconnected=None if earlier is None else "" if has_stayed else _phrase_of(settings),
         earlier=earlier or EarlierStreams(),
         line=line,
     )
@@ -125,6 +129,8 @@ async def hold_phone(
         leaving=leaving,
         level=_level(engines, stream.settings.level_dbm0),
     )
+    if isinstance(stream, RemoteStream):
+        stream.follow(live.events)
     if on_call is not None:
         on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")
