@@ -14,12 +14,11 @@ a process that sends more has lost the call. Cancelled: the socket is closed.
 """
 
 import asyncio
-import socket
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from loguru import logger
 
@@ -47,9 +46,8 @@ from parley.protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
 from parley.runtime.conversation_settings import ConversationProcessTuning
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.transports.keeping.caller_buffer import CallerBuffer, is_loud
-from parley.transports.keeping.handed_socket import HandedSocket
 from parley.transports.phone_protocol import StreamProtocol
-from parley.transports.twilio.stream import PhoneSettings, PhoneStream
+from parley.transports.twilio.stream import PhonePeer, PhoneSettings, PhoneStream
 
 FEED_RATE = 4
 # Commands of a conversation that wait: ``RemoteStream`` sends little audio ahead.
@@ -72,11 +70,17 @@ class _Finish:
 _Command = bytes | MarkQueued | ReplyEnded | _Finish | tuple[bytes]
 
 
+class HandedPeer(PhonePeer, Protocol):
+    """Socket that was handed over before its handshake; see ``HandedSocket``."""
+
+    async def open(self) -> None: ...
+
+
 class KeptStream:
     """Media stream of one call.
 
     Args:
-        connection: of the call.
+        peer: socket of the call, whose handshake is still to be answered.
         handed: facts with which it was handed over.
         line: sound of the bot on the line.
         protocol: messages of its network.
@@ -87,7 +91,7 @@ class KeptStream:
 
     def __init__(
         self,
-        connection: socket.socket,
+        peer: HandedPeer,
         handed: HandedOver,
         *,
         line: PhoneSettings | None,
@@ -97,9 +101,9 @@ class KeptStream:
         send: Send,
     ) -> None:
         self._handed, self._settings, self._clauses = handed, settings, clauses
-        self._socket = HandedSocket(connection, handed.response.encode("latin-1"))
+        self._peer = peer
         self._stream = PhoneStream(
-            self._socket,
+            peer,
             line,
             comfort=ComfortNoise().packet,
             call_sid=handed.call_sid,
@@ -126,7 +130,7 @@ class KeptStream:
         pump = None
         try:
             with suppress(OSError):
-                await self._socket.open()
+                await self._peer.open()
             started = await self._stream.open()
             if started is None:
                 self._report(MessageType.RELEASE, to_facts(StreamEnd(*self._stream.end)))
@@ -320,11 +324,12 @@ class KeptStream:
     async def _bridge(self) -> None:
         """Keep the caller on the line until a process takes the call, or for ``longest_gap_s``."""
         settings, loop = self._settings, asyncio.get_running_loop()
-        ends_s = loop.time() + settings.longest_gap_s
-        while loop.time() < ends_s:
-            await self._wait_quiet()
-            self._say_own(FILLER)
-            await asyncio.sleep(min(settings.filler_every_s, max(0.0, ends_s - loop.time())))
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(loop.time() + settings.longest_gap_s):
+                while True:
+                    await self._wait_quiet()
+                    self._say_own(FILLER)
+                    await asyncio.sleep(settings.filler_every_s)
         logger.error("no process has taken a phone call in time; it ends")
         if self._say_own(APOLOGY):
             await self._stream.played_out(settings.settle_s)

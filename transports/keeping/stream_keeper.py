@@ -29,6 +29,7 @@ from parley.runtime.conversation_settings import ConversationProcessTuning
 from parley.runtime.engine_hosting.child import ChildInheritance, ChildSettings, EngineChild
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.session_store.faults import log_failure
+from parley.transports.keeping.handed_socket import HandedSocket
 from parley.transports.keeping.kept_stream import KeptStream
 from parley.transports.keeping.media_link import FIRST_RESUMED
 from parley.transports.phone_protocol import StreamProtocol
@@ -147,7 +148,7 @@ class StreamKeeper:
             connection.close()
             return
         stream = KeptStream(
-            connection,
+            HandedSocket(connection, handed.response.encode("latin-1")),
             handed,
             line=self._line,
             protocol=self._protocol_of(handed.network),
