@@ -47,5 +47,5 @@ class ConversationProcessTuning(ConversationProcessSettings):
         10.0, gt=0, le=600, description="time after which the process is replaced if it only computes"
     )
     quiet_ms: int = Field(400, description="silence of the caller before a filler")
-    patience_s: float = Field(3.0, description="longest wait for that silence")
+    patience_s: float = Field(8.0, description="longest wait for that silence")
     settle_s: float = Field(5.0, description="time for the apology to be played")

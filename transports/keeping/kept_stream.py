@@ -45,9 +45,9 @@ from parley.protocols.kept_streams import (
 from parley.protocols.twilio_media import PACKET_BYTES, PACKET_MS, SILENCE
 from parley.runtime.conversation_settings import ConversationProcessTuning
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
-from parley.transports.keeping.caller_buffer import CallerBuffer, is_loud
+from parley.transports.keeping.caller_buffer import BYTES_PER_S, CallerBuffer, is_loud
 from parley.transports.phone_protocol import StreamProtocol
-from parley.transports.twilio.stream import PhonePeer, PhoneSettings, PhoneStream
+from parley.transports.twilio.stream import MOST_KEYS, PhonePeer, PhoneSettings, PhoneStream
 
 FEED_RATE = 4
 # Commands of a conversation that wait: ``RemoteStream`` sends little audio ahead.
@@ -116,8 +116,10 @@ class KeptStream:
         # Packets of our own clauses that are still to be played.
         self._own_packets = 0
         self._heard_at_s = 0.0
-        self._spoke = asyncio.Event()
+        self._quiet_bytes = 0
+        self._is_quiet = asyncio.Event()
         self._buffer = CallerBuffer()
+        self._keys: deque[str] = deque(maxlen=MOST_KEYS)
         # Kept audio that the new process has not received yet.
         self._owed: deque[bytes] = deque()
         self._over = asyncio.Event()
@@ -210,6 +212,8 @@ class KeptStream:
             self._gap = None
         self._send, self._run = send, 0
         self._announce(self._handed.call)
+        while self._keys:
+            self.key(self._keys.popleft())
         self._owed = deque(self._buffer.take())
         if self._owed:
             self._feed = asyncio.create_task(self._feed_kept(), name="kept_stream.feed")
@@ -287,8 +291,9 @@ class KeptStream:
         """Pass the caller's audio on, or keep it."""
         now_s = asyncio.get_running_loop().time()
         if self._send is None:
-            if is_loud(pcm):
-                self._spoke.set()
+            self._quiet_bytes = 0 if is_loud(pcm) else self._quiet_bytes + len(pcm)
+            if self._quiet_bytes * 1000 >= self._settings.quiet_ms * BYTES_PER_S:
+                self._is_quiet.set()
             if now_s - self._heard_at_s >= ECHO_S:
                 self._buffer.hear(pcm)
             return
@@ -299,8 +304,11 @@ class KeptStream:
             self._report(MessageType.AUDIO, payload=pcm)
 
     def key(self, digit: str) -> None:
-        """Pass a key on."""
-        self._report(MessageType.STATE, state_facts(KeyPressed(digit)))
+        """Pass a key on, or keep it for the next process."""
+        if self._send is None:
+            self._keys.append(digit)
+        else:
+            self._report(MessageType.STATE, state_facts(KeyPressed(digit)))
 
     def delay(self, delay_ms: int, unplayed_ms: int) -> None:
         """Pass a measured delay on."""
@@ -336,21 +344,15 @@ class KeptStream:
         self.end("no process holds the conversation")
 
     async def _wait_quiet(self) -> None:
-        """Wait until the caller does not speak, or for ``patience_s``."""
-        settings, is_quiet = self._settings, False
-        with suppress(TimeoutError):
-            async with asyncio.timeout(settings.patience_s):
-                while not is_quiet:
-                    is_quiet = not await self._speaks_within(settings.quiet_ms / 1000)
+        """Wait until the caller is quiet, or for ``patience_s``.
 
-    async def _speaks_within(self, within_s: float) -> bool:
-        self._spoke.clear()
-        try:
-            async with asyncio.timeout(within_s):
-                await self._spoke.wait()
-        except TimeoutError:
-            return False
-        return True
+        Silence is counted in audio and not in time: audio may be late on a busy machine.
+        """
+        self._quiet_bytes = 0
+        self._is_quiet.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._settings.patience_s):
+                await self._is_quiet.wait()
 
     def _say_own(self, name: str) -> bool:
         """Queue a clause of our own; return False where there is none."""
