@@ -18,14 +18,14 @@ from parley.transports.registry import TRANSPORTS
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    import uvicorn
-
     from parley.pipelines.call import Call
     from parley.pipelines.engines.engines import Engines
     from parley.runtime.stall_monitor import StallMonitor
+    from parley.serving.gateway.http.server import GatewayServer
     from parley.serving.gateway.phone.call_manager import CallManager
     from parley.serving.gateway.replays.jobs import ReplayJobs
     from parley.session_store.conversations import Conversations
+    from parley.transports.keeping.media_link import MediaLink
 
 
 @asynccontextmanager
@@ -39,7 +39,8 @@ async def gateway(
     token: "AdminToken | None" = None,
     stalls: "StallMonitor | None" = None,
     replays: "ReplayJobs | None" = None,
-) -> "AsyncIterator[uvicorn.Server]":
+    keeper: "MediaLink | None" = None,
+) -> "AsyncIterator[GatewayServer]":
     """Yield the server of a deployment, ready to run; close its parts on exit.
 
     Args:
@@ -51,6 +52,7 @@ async def gateway(
         token: token of the operator; None for that of the environment or of the data folder.
         stalls: stalls of the event loop, for ``/status``.
         replays: of recorded calls, for the operator; None for none.
+        keeper: process that keeps the streams of phone calls; None: this process has them.
     """
     from parley.configs.in_force import settings_in_force
     from parley.pipelines.dispatch import run_session
@@ -125,6 +127,7 @@ async def gateway(
         annotations=engines.annotations,
         recordings=engines.recordings,
         replays=replays,
+        keeper=keeper,
         modes=(CASCADE, DUPLEX),
         default_mode=mode,
         served=TRANSPORTS.served,

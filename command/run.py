@@ -79,7 +79,7 @@ def hold(deployment: "Deployment", options: argparse.Namespace) -> int:
         case _:
             from parley.command.server import serve
 
-            return serve(deployment, mode=mode)
+            return serve(deployment, mode=mode, verbosity=options.verbose)
 
 
 def print_config(deployment: "Deployment", *, with_engines: bool) -> int:

@@ -15,30 +15,46 @@ from parley.runtime.stall_monitor import Stall, StallMonitor
 from parley.serving.gateway.auth.admin_token import AdminToken, operator_token
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from parley.configs.deployment import Deployment
+    from parley.pipelines.engines.engines import Engines
+    from parley.serving.gateway.http.server import GatewayServer
     from parley.serving.gateway.replays.jobs import ReplayJobs
+    from parley.transports.keeping.media_link import MediaLink
 
 
-def serve(deployment: "Deployment", *, mode: str = CASCADE) -> int:
-    """Serve the page until a signal ends it; ``mode`` holds for callers who request none."""
+def serve(deployment: "Deployment", *, mode: str = CASCADE, verbosity: int = 0) -> int:
+    """Serve the page until a signal ends it.
+
+    Args:
+        deployment: the deployment.
+        mode: mode of callers who request none.
+        verbosity: of the log of a conversation process.
+    """
     check_server(deployment, mode)
     token = operator_token(deployment.operations.data_dir)
+    listener = claim_port(deployment.server.host, deployment.server.port)
+    if deployment.server.conversations.own_process:
+        from parley.command.media_process import keep_streams
+
+        return keep_streams(deployment, listener, mode=mode, verbosity=verbosity)
     # Bounded before anything large is loaded.
     bound_heap()
-    listener = claim_port(deployment.server.host, deployment.server.port)
-    return event_loop.run(_serve(deployment, listener, mode, token))
+    return event_loop.run(run_server(deployment, listener, mode, token))
 
 
 def check_server(deployment: "Deployment", mode: str) -> None:
     """Check the settings of a server.
 
     Raises:
-        ConfigError: telephone calls cannot be held in this mode, or strangers would reach the server without
-            its settings allowing it.
+        ConfigError: telephone calls cannot be held in this mode, strangers would reach the server without
+            its settings allowing it, or there are no calls that a process of their own could keep.
     """
     from parley.serving.gateway.auth.exposure import check_exposure
 
     check_phone(deployment, mode)
+    check_conversations(deployment)
     public_url = None if deployment.phone is None else deployment.phone.public_url
     check_exposure(deployment.server, public_url=public_url)
 
@@ -52,7 +68,36 @@ def check_phone(deployment: "Deployment", mode: str) -> None:
             raise ConfigError(f"phone: {error}") from error
 
 
-async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, token: AdminToken) -> int:
+def check_conversations(deployment: "Deployment") -> None:
+    """Raise ConfigError when a process for conversations is wanted that could not take up any call."""
+    phone = deployment.phone
+    keeps = phone is not None and phone.reconnect is not None and "twilio" in phone.carriers
+    if deployment.server.conversations.own_process and not keeps:
+        raise ConfigError(
+            "server.conversations.own_process: needs phone calls of Twilio (phone.carriers) and "
+            "phone.reconnect, by which a new process finds the session of a call"
+        )
+
+
+async def run_server(
+    deployment: "Deployment",
+    listener: socket.socket,
+    mode: str,
+    token: AdminToken,
+    *,
+    keeper: "MediaLink | None" = None,
+    on_ready: "Callable[[Engines, GatewayServer], None] | None" = None,
+) -> int:
+    """Load the engines and serve until a signal; return the exit status.
+
+    Args:
+        deployment: the deployment.
+        listener: listening socket.
+        mode: mode of callers who request none.
+        token: token of the operator.
+        keeper: process that keeps the streams of phone calls; None: this process has them.
+        on_ready: called before the first connection is accepted; must not block.
+    """
     from parley.pipelines.engines.engines import Engines
     from parley.pipelines.sessions import open_conversations
     from parley.serving.gateway.auth.exposure import describe_exposure
@@ -71,7 +116,12 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         loaded as engines,
         open_conversations(deployment, engines.answering) as conversations,
         gateway(
-            engines, conversations, mode=mode, token=token, stalls=stalls, replays=_replays(deployment)
+            *(engines, conversations),
+            mode=mode,
+            token=token,
+            stalls=stalls,
+            replays=_replays(deployment),
+            keeper=keeper,
         ) as server,
     ):
         host, port = listener.getsockname()[:2]
@@ -85,6 +135,8 @@ async def _serve(deployment: "Deployment", listener: socket.socket, mode: str, t
         public_url = None if deployment.phone is None else deployment.phone.public_url
         exposure = describe_exposure(deployment.server, public_url=public_url)
         print(banner(engines.describe(), address, token, exposure), flush=True)
+        if on_ready is not None:
+            on_ready(engines, server)
         # Loading blocked the loop while there was no call; stalls count from here on.
         async with stalls:
             await server.serve(sockets=[listener])

@@ -53,9 +53,11 @@ from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
 from parley.session_store.lost_calls import lost_call
 from parley.session_store.store import SessionStore
+from parley.transports.keeping.remote_stream import RemoteStream
+from parley.transports.phone_protocol import CallerStream
 from parley.transports.registry import TRANSPORTS, TransportRow
 from parley.transports.request import LONGEST_PX, PICTURES_PER_S, ReportsQuiet, TransportRequest
-from parley.transports.twilio.stream import PhoneStream
+from parley.transports.twilio.stream import PhoneSettings, PhoneStream
 from parley.transports.webrtc.event_channel import EventConnection
 from parley.transports.websocket.peer import MixedPeer, StarlettePeer
 from parley.transports.websocket.session import SocketCall, SocketPeer
@@ -329,15 +331,8 @@ async def converse_by_phone(
     """Hold one phone call, in one session or several."""
     settings = engines.deployment.phone
     assert settings is not None
-    peer = MixedPeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES)
     phone = arguments.phone
-    stream = PhoneStream(
-        peer,
-        settings.line,
-        comfort=ComfortNoise().packet,
-        call_sid=phone.call_sid,
-        protocol=TRANSPORTS.create(phone.network),
-    )
+    stream = _stream_of(arguments, settings.line)
     try:
         started = await stream.open()
         if started is not None:
@@ -359,6 +354,21 @@ async def converse_by_phone(
             await phones.hold(phone, stream, hold_one)
     finally:
         await stream.close(stream.end[1])
+
+
+def _stream_of(arguments: PhoneArguments, line: PhoneSettings | None) -> CallerStream:
+    """Return the stream of a phone call: the one that another process keeps, or that of its socket."""
+    if arguments.kept is not None:
+        assert isinstance(arguments.kept, RemoteStream)
+        return arguments.kept
+    assert arguments.websocket is not None
+    return PhoneStream(
+        MixedPeer(arguments.websocket, most_bytes=MAX_SOCKET_BYTES),
+        line,
+        comfort=ComfortNoise().packet,
+        call_sid=arguments.phone.call_sid,
+        protocol=TRANSPORTS.create(arguments.phone.network),
+    )
 
 
 def pipeline_of(mode: str) -> Pipeline:

@@ -1,9 +1,18 @@
-"""Interface through which ``PhoneStream`` reads and writes the messages of one phone network."""
+"""Interfaces of a phone call: the messages of its network below, and its stream above.
 
+``PhoneStream`` reads and writes the messages of a network through a ``StreamProtocol``. The transport of a
+call, and the session that it belongs to, use the stream as a ``CallerStream``: that of this process, or one
+that another process keeps (``transports.keeping``).
+"""
+
+import asyncio
 from collections.abc import Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from parley.protocols.twilio_media import Event
+from parley.protocols.twilio_media import Event, Started
+
+if TYPE_CHECKING:
+    from parley.transports.twilio.stream import Listener, PhoneTuning
 
 Message = str | bytes
 
@@ -37,3 +46,38 @@ class StreamProtocol(Protocol):
     async def clear(self) -> Sequence[Message]:
         """Return the messages that make the network discard audio that has not been played."""
         ...
+
+
+class CallerStream(Protocol):
+    """Media stream of one call; its members are those of ``transports.twilio.stream.PhoneStream``."""
+
+    settings: "PhoneTuning"
+    gone: asyncio.Event
+    end: tuple[str, str]
+    keys: asyncio.Queue[tuple[str, int]]
+
+    @property
+    def started(self) -> Started | None: ...
+
+    @property
+    def quiet_ms(self) -> int: ...
+
+    async def open(self) -> Started | None: ...
+
+    async def close(self, reason: str = "") -> None: ...
+
+    def listen(self, listener: "Listener") -> None: ...
+
+    def stop_listening(self, listener: "Listener") -> None: ...
+
+    async def say(self, mu_law: bytes) -> bool: ...
+
+    def press(self, mu_law: bytes) -> bool: ...
+
+    def mark(self) -> str: ...
+
+    def end_reply(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    async def played_out(self, within_s: float) -> bool: ...

@@ -9,18 +9,21 @@ checks:
 * that the reopened session has the fact that was given before the kill, by text and in a new call.
 
 With ``--calls`` it breaks calls instead, each in the middle of a reply: it kills the server of phone calls
-(``calls``) or of a page in a browser, or takes the page's network away for five seconds (``pages``). Every
-call must go on in its session with no word lost or repeated.
+(``calls``) or of a page in a browser, or takes the page's network away for five seconds (``pages``). With
+``--calls line`` it kills the process of the conversations alone, while the bot or the caller speaks
+(``lines``). Every call must go on in its session with no word lost or repeated.
 
 Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not run.
 """
 
 import argparse
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from parley.core.errors import ConfigError
-from parley.evals.crash.calls import FALLBACK, PROXY, run_calls
+from parley.evals.crash.calls import FALLBACK, PROXY, CallFindings, run_calls
+from parley.evals.crash.lines import LINE, LineFindings, run_lines
 from parley.evals.crash.pages import DROP, KILL, run_pages
 from parley.evals.crash.rounds import run
 from parley.evals.harness.command import exit_code, machine, positive, positive_number
@@ -45,10 +48,12 @@ def parser() -> argparse.ArgumentParser:
     root.add_argument("--voice", action="store_true", help="keep a call of the same session in progress")
     root.add_argument(
         "--calls",
-        choices=(PROXY, FALLBACK, KILL, DROP),
+        choices=(PROXY, FALLBACK, LINE, KILL, DROP),
         help="kill the server of phone calls, which the network reaches again by a proxy that waits, or by "
-        "the number's fallback document; kill that of a page in a browser; or let no packet of a page pass",
+        "the number's fallback document; kill the process of their conversations alone (line); kill the "
+        "server of a page in a browser; or let no packet of a page pass",
     )
+    root.add_argument("--callers", type=positive, help="with --calls line: calls at each kill (default: 1)")
     add_outputs(root, with_table=False)
     return root
 
@@ -61,6 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     check_outputs(options)
+    if options.callers is not None and options.calls != LINE:
+        raise ConfigError("--callers is for --calls line")
     if options.calls is not None:
         return _run_calls(options)
     within_s = None if options.minutes is None else 60 * options.minutes
@@ -79,7 +86,10 @@ def _run_calls(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--calls has calls of its own, and no limit of time: leave out --voice and --minutes"
         )
-    if options.calls in (KILL, DROP):
+    broken: Coroutine[Any, Any, CallFindings | LineFindings]
+    if options.calls == LINE:
+        broken = run_lines(options.kills, options.seed, callers=options.callers or 1, store=options.store)
+    elif options.calls in (KILL, DROP):
         broken = run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
     else:
         broken = run_calls(options.kills, options.seed, network=options.calls, store=options.store)

@@ -88,9 +88,9 @@ class CallFindings:
             ("calls that were broken", self.kills),
             ("calls that went on in their session", self.went_on),
             ("- with no word lost or repeated", self.whole),
-            ("from the return of server or network to speech ms, p50 / p95 / max", _spread(self.gaps_ms)),
-            ("from the break of the call to speech ms, p50 / p95 / max", _spread(self.silences_ms)),
-            ("- of it the start of the new process ms, p50 / p95 / max", _spread(self.restarts_ms)),
+            ("from the return of server or network to speech ms, p50 / p95 / max", spread(self.gaps_ms)),
+            ("from the break of the call to speech ms, p50 / p95 / max", spread(self.silences_ms)),
+            ("- of it the start of the new process ms, p50 / p95 / max", spread(self.restarts_ms)),
         ]
         return markdown((f"{self.of}, {self.network}", ""), rows) + "\n"
 
@@ -264,7 +264,8 @@ def _of_kind(events: Sequence[Mapping[str, Any]], kind: str) -> list[Mapping[str
     return [event["payload"] for event in events if event["kind"] == kind]
 
 
-def _spread(values: Sequence[int]) -> str:
+def spread(values: Sequence[int]) -> str:
+    """Return the median, the 95th percentile and the maximum of some values."""
     if not values:
         return "none"
     return f"{percentile(values, 50)} / {percentile(values, 95)} / {max(values)}"

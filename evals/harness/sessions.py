@@ -65,8 +65,18 @@ async def newest_id(url: str) -> str:
     Raises:
         PeerError: the server refuses, or is gone.
     """
-    listed = await _get(f"{url}/api/sessions", {"limit": "1"}, operator_headers())
-    return str(listed["sessions"][0]["id"])
+    [session_id] = await newest_ids(url, 1)
+    return session_id
+
+
+async def newest_ids(url: str, most: int) -> list[str]:
+    """Return the ids of the sessions that began last, the newest first.
+
+    Raises:
+        PeerError: the server refuses, or is gone.
+    """
+    listed = await _get(f"{url}/api/sessions", {"limit": str(most)}, operator_headers())
+    return [str(each["id"]) for each in listed["sessions"]]
 
 
 async def _get(

@@ -28,9 +28,11 @@ from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.carriers.twilio import AUTH_TOKEN_ENV
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.session_store.conversation import Conversation
+from parley.transports.keeping.remote_stream import RemoteStream
+from parley.transports.phone_protocol import CallerStream
 from parley.transports.registry import TRANSPORTS
 from parley.transports.twilio.rest import Account, TwilioRest
-from parley.transports.twilio.stream import STOPPED, PhoneStream
+from parley.transports.twilio.stream import STOPPED
 from parley.transports.twilio.transport import PhoneTransport, phone_params
 from parley.turn_taking.answering_machine import VoicemailSettings
 
@@ -46,7 +48,7 @@ STALL_MS = 5_000
 
 async def hold_phone(
     engines: Engines,
-    stream: PhoneStream,
+    stream: CallerStream,
     conversation: Conversation,
     leaving: asyncio.Event | None = None,
     *,
@@ -97,6 +99,7 @@ async def hold_phone(
         say=live.input.queue,
         intents=engines.deployment.language().intents,
     )
+    has_stayed = isinstance(stream, RemoteStream) and stream.call is not None
     call = Call(
         conversation,
         network,
@@ -112,9 +115,10 @@ async def hold_phone(
             voicemail=None if earlier is not None else _voicemail(engines, facts),
             ends_on_goodbye=settings.ends_on_goodbye,
         ),
+        # On a line that stayed up the caller has heard a filler.
         resumption=Resumption(line=line)
         if earlier is None
-        else Resumption(_phrase_of(settings), earlier, line),
+        else Resumption("" if has_stayed else _phrase_of(settings), earlier, line),
     )
     transport = PhoneTransport(
         stream,
@@ -126,6 +130,8 @@ async def hold_phone(
         leaving=leaving,
         level=_level(engines, stream.settings.level_dbm0),
     )
+    if isinstance(stream, RemoteStream):
+        stream.follow(live.events)
     if on_call is not None:
         on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")

@@ -88,7 +88,7 @@ async def hold_relay(
         metrics: of the process; the end of the call is counted.
         stopping: set when the server stops.
     """
-    assert deployment.phone is not None
+    assert deployment.phone is not None and arguments.websocket is not None
     tenants = answering.usage.tenants
 
     def open_turns(control: RelayControl) -> TypedTurns:

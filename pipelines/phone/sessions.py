@@ -30,8 +30,9 @@ from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.carriers.twilio import TwilioCarrier
 from parley.session_store.conversation import Conversation
 from parley.session_store.conversations import Conversations
+from parley.transports.phone_protocol import CallerStream
 from parley.transports.twilio.codes import PressedCodes
-from parley.transports.twilio.stream import STOPPED, PhoneStream
+from parley.transports.twilio.stream import STOPPED
 
 # Twilio sends 50 messages a second, in silence too: a line without any for this long is dead.
 DEAD_MS = 2_000
@@ -64,7 +65,7 @@ class PhoneSessions:
     ) -> None:
         self._conversations, self._book, self._links = conversations, book, links
         # Streams whose session is in a call here, and the end of that call.
-        self._streams: dict[str, tuple[PhoneStream, asyncio.Event]] = {}
+        self._streams: dict[str, tuple[CallerStream, asyncio.Event]] = {}
         # Sessions that are in a call as text here, with the name of its socket.
         self._texts: dict[str, str] = {}
 
@@ -73,7 +74,7 @@ class PhoneSessions:
         """True when keys may be those of a code."""
         return self._book.has_open_code
 
-    async def hold(self, phone: PhoneCall, stream: PhoneStream, hold_one: HoldOne) -> None:
+    async def hold(self, phone: PhoneCall, stream: CallerStream, hold_one: HoldOne) -> None:
         """Hold a phone call to its end, in one session or several.
 
         Args:
@@ -157,7 +158,7 @@ class PhoneSessions:
     async def _hold_one(
         self,
         session_id: str | None,
-        stream: PhoneStream,
+        stream: CallerStream,
         codes: "_Codes",
         hold_one: Callable[[Conversation, asyncio.Event], Awaitable[None]],
         work: Sequence[Callable[[str], Coroutine[Any, Any, None]]],
@@ -172,7 +173,7 @@ class PhoneSessions:
     async def _in_session(
         self,
         session_id: str | None,
-        stream: PhoneStream,
+        stream: CallerStream,
         over: asyncio.Event,
         codes: "_Codes",
         hold_one: Callable[[Conversation, asyncio.Event], Awaitable[None]],
@@ -254,7 +255,7 @@ class _Codes:
         session_id: session of the last valid code.
     """
 
-    def __init__(self, book: CallerDirectory, stream: PhoneStream) -> None:
+    def __init__(self, book: CallerDirectory, stream: CallerStream) -> None:
         self.session_id = ""
         self._book = book
         settings = book.codes

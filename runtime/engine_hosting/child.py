@@ -14,6 +14,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,21 @@ class ChildSettings(StrictModel):
     )
 
 
+@dataclass(frozen=True, slots=True)
+class ChildInheritance:
+    """Resources of this process that every life of a child gets, which is a program of ours and no engine.
+
+    It also writes to the standard output of this process.
+
+    Attributes:
+        environment: all of its environment variables, secrets included.
+        descriptors: open descriptors; their numbers come before that of the socket in its command line.
+    """
+
+    environment: Mapping[str, str] = field(repr=False)
+    descriptors: tuple[int, ...] = ()
+
+
 class EngineChild(Supervisor):
     """Child process of one engine; ``Supervisor`` restarts it.
 
@@ -69,6 +85,7 @@ class EngineChild(Supervisor):
         on_end: called when a life is over.
         on_device: the child runs a large model (``child_environment``).
         ends_for_good: a child that ends while it loads is a final failure and is not restarted.
+        inheritance: of a child that is no engine; None: it gets no secrets, and its output is dropped.
 
     Attributes:
         loaded: facts of the answer to the last ``load``.
@@ -86,6 +103,7 @@ class EngineChild(Supervisor):
         on_end: Callable[[], None],
         on_device: bool = False,
         ends_for_good: bool = False,
+        inheritance: ChildInheritance | None = None,
     ) -> None:
         self.loaded: Mapping[str, Any] = {}
         self.last_sign_s = 0.0
@@ -95,6 +113,7 @@ class EngineChild(Supervisor):
         self._command, self._load, self._child_limits = command, load, limits
         self._on_message, self._on_end = on_message, on_end
         self._on_device, self._ends_for_good = on_device, ends_for_good
+        self._inheritance = inheritance
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._unanswered_since_s: float | None = None
@@ -104,6 +123,12 @@ class EngineChild(Supervisor):
     def pid(self) -> int | None:
         """Process id of the child; None without one."""
         return self._process.pid if self._process else None
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Size of the messages that the child has not read yet, as far as they are queued here."""
+        writer = self._writer
+        return 0 if writer is None else writer.transport.get_write_buffer_size()
 
     def send(self, message: EngineMessage, stream: int = 0) -> None:
         """Queue a message for the child; has no effect without one. The owner bounds the queue."""
@@ -156,13 +181,15 @@ class EngineChild(Supervisor):
             raise self.error("the worker ended while it was loading", retryable=False)
 
     async def _spawned(self, theirs: socket.socket) -> asyncio.subprocess.Process:
+        given = self._inheritance
+        passed = (*(() if given is None else given.descriptors), theirs.fileno())
         try:
             return await asyncio.create_subprocess_exec(
-                *(*self._command, str(theirs.fileno())),
+                *(*self._command, *map(str, passed)),
                 stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env=child_environment(on_device=self._on_device),
+                stdout=asyncio.subprocess.DEVNULL if given is None else None,
+                pass_fds=passed,
+                env=child_environment(on_device=self._on_device) if given is None else given.environment,
             )
         except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
             message = f"{self.name}: {self._command[0]!r} cannot be run: {error.strerror}"

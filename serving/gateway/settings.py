@@ -6,6 +6,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from parley.core.strict_model import StrictModel
+from parley.runtime.conversation_settings import ConversationProcessSettings
 from parley.serving.gateway.auth.client_settings import ClientsSettings
 from parley.serving.gateway.auth.tenant_settings import TenantsSettings
 from parley.serving.gateway.webrtc.turn_settings import TurnSettings
@@ -97,6 +98,9 @@ class ServerSettings(StrictModel):
     )
     tenants: TenantsSettings | None = Field(
         None, description="accounts with limits over all processes with one session store; null: none"
+    )
+    conversations: ConversationProcessSettings = Field(
+        ConversationProcessSettings(), description="process that holds the conversations of phone calls"
     )
     max_share_days: float = Field(
         30.0,

@@ -41,6 +41,7 @@ class Deployed:
     phone: str = ""
     more: str = ""
     environment: dict[str, str] = field(default_factory=dict)
+    server_settings: str = "server: {open: true, admission: 'off'}\n"
     port: int = field(default_factory=free_port)
 
     @property
@@ -52,8 +53,7 @@ class Deployed:
         bot = f"bot: {{greeting: {json.dumps(GREETING)}}}\n"
         config.write_text(
             f"phone: {{public_url: '{PUBLIC}'{self.phone}}}\n{bot}"
-            "server: {open: true, admission: 'off'}\nhearing: {spare_processes: false}\n"
-            f"{self.more}"
+            f"{self.server_settings}hearing: {{spare_processes: false}}\n{self.more}"
         )
         # All deployments of the tests use the store of this variable.
         store = f"sqlite:///{self.folder}/sessions.db"
@@ -63,7 +63,9 @@ class Deployed:
 
     async def timelines(self) -> list[list[dict[str, Any]]]:
         """Return the timelines of all sessions, the newest first."""
-        async with httpx.AsyncClient(base_url=self.url, headers=operator_headers()) as client:
+        # Requests wait while a server starts again.
+        headers, timeout = operator_headers(), httpx.Timeout(WITHIN_S)
+        async with httpx.AsyncClient(base_url=self.url, headers=headers, timeout=timeout) as client:
             sessions = (await client.get("/api/sessions")).json()["sessions"]
             return [
                 (await client.get(f"/api/sessions/{each['id']}/timeline", params={"limit": 500})).json()[

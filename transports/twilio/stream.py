@@ -261,15 +261,19 @@ class PhoneStream:
     async def say(self, mu_law: bytes) -> bool:
         """Queue more speech; return when little of it waits. False: it was dropped, or the caller is gone."""
         before = self._cleared
-        if not self.gone.is_set():
-            self._line.push(mu_law)
-            self._news.set()
+        self.queue(mu_law)
         while self._line.held_us > self.settings.lead_ms * 1000 + PACKET_US:
             if self.gone.is_set() or before != self._cleared:
                 break
             self._room.clear()
             await self._room.wait()
         return before == self._cleared and not self.gone.is_set()
+
+    def queue(self, mu_law: bytes) -> None:
+        """Queue more speech, of any length; its producer bounds it."""
+        if not self.gone.is_set():
+            self._line.push(mu_law)
+            self._news.set()
 
     def press(self, mu_law: bytes) -> bool:
         """Queue the tones of a key after the speech so far. False: too many wait, or the caller is gone."""

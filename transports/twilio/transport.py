@@ -50,10 +50,11 @@ from parley.protocols.twilio_media import RATE_HZ
 from parley.runtime.event_stream import CallEvents
 from parley.transports.direct_input import DirectAudioInput
 from parley.transports.interruptible_output import InterruptibleOutput
+from parley.transports.phone_protocol import CallerStream
 from parley.transports.piece_length import PieceLength
 from parley.transports.pipecat_internals import declare_events, emit
 from parley.transports.twilio.caller import pcm_ms
-from parley.transports.twilio.stream import MOST_PRESSED_US, PhoneStream
+from parley.transports.twilio.stream import MOST_PRESSED_US
 
 CLAUSE_ENDS = (".", "!", "?", ",", ";", ":")
 # Most audio that a slow pipeline may be behind (3 s). A busy host stops a process for a second or more, and
@@ -329,7 +330,7 @@ class PhoneTransport(BaseTransport):
 
     def __init__(
         self,
-        stream: PhoneStream,
+        stream: CallerStream,
         params: TransportParams,
         *,
         input_rate_hz: int,

@@ -8,15 +8,17 @@ given to the parser in pieces of the limit, so that the parser never sees more t
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
 
 from parley.serving.gateway.http.connections import (
     Connection,
@@ -43,6 +45,8 @@ MOST_UNREAD_BYTES = 2_000_000
 PROBE_PATHS = ("/health", "/ready")
 FULL = "every connection of this server, or of this address, is in use: try again later"
 LATE = "the head of the request did not arrive in time"
+# Extension of the scope of a socket: hands its connection over to another process before the handshake.
+HAND_OVER = "parley.hand_over"
 
 TenantOf = Callable[[HTTPConnection], str | None]
 
@@ -215,6 +219,33 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._unread = bytearray()
         self._next_slice: asyncio.Handle | None = None
+
+    def handle_connect(self, event: Request) -> None:
+        """Begin the handshake, and offer to hand the connection over (uvicorn)."""
+        super().handle_connect(event)
+        if not self.close_sent:
+            cast(dict[str, Any], self.scope["extensions"])[HAND_OVER] = self.hand_over
+
+    def hand_over(self) -> tuple[int, bytes]:
+        """Return the descriptor of the connection, which its receiver closes, and the answer to send.
+
+        The connection is no longer one of this process. Its client may not send before that answer, so
+        nothing of it has been read here.
+
+        Raises:
+            OSError: the connection is closed.
+        """
+        opened = self.transport.get_extra_info("socket")
+        if opened is None or self.transport.is_closing():
+            raise OSError("the connection is closed")
+        self.transport.pause_reading()
+        descriptor = os.dup(opened.fileno())
+        self.conn.send_response(self.response)
+        response = b"".join(self.conn.data_to_send())
+        self.handshake_complete = self.close_sent = True
+        # Nothing is sent: the descriptor keeps the connection open.
+        self.transport.abort()
+        return descriptor, response
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Discard unread data and remove the connection from the table (``asyncio.Protocol``)."""

@@ -49,10 +49,14 @@ class GatewayServer(uvicorn.Server):
         config: of uvicorn.
         drain: ends the calls; None where there are none.
         connections: table of the open ones.
+
+    Attributes:
+        is_serving: set when connections are accepted.
     """
 
     def __init__(self, config: uvicorn.Config, drain: Drain | None, connections: ConnectionTable) -> None:
         super().__init__(config)
+        self.is_serving = asyncio.Event()
         self._drain = drain
         self._connections = connections
         self._next_look: asyncio.TimerHandle | None = None
@@ -62,6 +66,8 @@ class GatewayServer(uvicorn.Server):
         """Start the server and the checks of its connections (uvicorn)."""
         await super().startup(sockets)
         self._look()
+        if self.started:
+            self.is_serving.set()
 
     def _look(self) -> None:
         """Close the connections whose time is over, now and every ``look_s``."""
@@ -107,7 +113,7 @@ class GatewayServer(uvicorn.Server):
             self._next_look.cancel()
 
 
-def http_server(app: FastAPI, settings: ServerSettings) -> uvicorn.Server:
+def http_server(app: FastAPI, settings: ServerSettings) -> GatewayServer:
     """Return a server for ``app``, to be run with ``serve(sockets=[...])``."""
     settings = tuned(ServerTuning, settings)
     descriptors = raise_descriptor_limit()

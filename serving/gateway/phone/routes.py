@@ -24,19 +24,21 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import partial
+from typing import Any, Protocol
 
 from fastapi import APIRouter, HTTPException, Request, Response, WebSocket
 from loguru import logger
 from pipecat.runner.types import RunnerArguments
 
-from parley.core.errors import AgentError, CapacityError, ConfigError, StoreUnavailableError
+from parley.core.errors import AgentError, CapacityError, ConfigError, PeerError, StoreUnavailableError
 from parley.core.grants import ANONYMOUS
 from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.auth.tenants import TenantLimitError
 from parley.serving.gateway.calls import CallTasks
+from parley.serving.gateway.http.guarded_protocols import HAND_OVER
 from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.call_manager import CallManager
 from parley.serving.gateway.phone.carriers import CARRIERS
@@ -70,18 +72,37 @@ VOICE = "/voice"
 OFFER_S = 1
 
 
+class KeptCall(Protocol):
+    """Media stream of a call that another process keeps; see ``transports.keeping.remote_stream``."""
+
+    @property
+    def call(self) -> Mapping[str, Any] | None: ...
+
+    async def close(self, reason: str = "") -> None: ...
+
+
+class HandsOver(Protocol):
+    """Connection to the process that keeps streams; see ``transports.keeping.media_link``."""
+
+    def hand_over(
+        self, descriptor: int, response: bytes, *, network: str, call_sid: str, call: Mapping[str, Any]
+    ) -> KeptCall: ...
+
+
 @dataclass(kw_only=True)
 class PhoneArguments(RunnerArguments):
     """Arguments of a conversation over a media stream.
 
     Attributes:
-        websocket: accepted; closed by the conversation.
+        websocket: accepted; closed by the conversation. None where another process keeps the stream.
+        kept: the stream that another process keeps; None where there is a socket.
         phone: the call.
         desk: controls the call.
         mode: of the pipeline.
     """
 
-    websocket: WebSocket
+    websocket: WebSocket | None = None
+    kept: KeptCall | None = None
     phone: PhoneCall
     desk: CallManager
     mode: str
@@ -101,6 +122,7 @@ class PhoneRoutes:
         audit: records outbound calls.
         links: sessions of calls that may lose their stream; None: such a call is hung up.
         check_tenant: raises when the tenant of phone calls may not have another call; None: it always may.
+        keeper: keeps the streams of calls that can be connected again; None: this process has them.
         clock_s: monotonic.
         token_s: a stream must come within this time after the answer that announced it.
 
@@ -122,10 +144,12 @@ class PhoneRoutes:
         audit: AuditLog | None = None,
         links: CallLinks | None = None,
         check_tenant: Callable[[], Awaitable[None]] | None = None,
+        keeper: HandsOver | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         token_s: float = TOKEN_S,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
+        self._keeper = keeper
         self._check_body = check_body
         self._mode = phone.mode or default_mode
         self._clock_s, self._links = clock_s, links
@@ -280,6 +304,7 @@ class PhoneRoutes:
 
     async def media(self, carrier: Carrier, websocket: WebSocket, token: str) -> None:
         """Serve the media stream of a call, in the protocol of its network."""
+        kept = None
         try:
             self._check_socket(carrier, websocket)
             # Used up in any case: no network opens a stream twice, and the line is free again.
@@ -289,23 +314,97 @@ class PhoneRoutes:
                 promised=len(self._tokens), is_promised=True, uses_recogniser=uses_recogniser
             )
             await self._check_body({"mode": self._mode}, ANONYMOUS)
-            await websocket.accept()
+            kept = self._hand_over(carrier, websocket, call)
+            if kept is None:
+                await websocket.accept()
             desk = self._desk if isinstance(carrier, TwilioCarrier) else self._no_desk
-            task = self._calls.start(
-                PhoneArguments(websocket=websocket, phone=call, desk=desk, mode=self._mode, body={}),
-                call_id=f"phone.{secrets.token_hex(4)}",
-                hang_up=lambda: close_socket(websocket, within_s=self._settings.hang_up_s),
-                says_goodbye=True,
-                promised=len(self._tokens),
-                is_promised=True,
+            task = self._start(
+                PhoneArguments(
+                    websocket=websocket if kept is None else None,
+                    kept=kept,
+                    phone=call,
+                    desk=desk,
+                    mode=self._mode,
+                    body={},
+                ),
                 uses_recogniser=uses_recogniser,
-                goes_on=bool(call.session),
             )
         except (HTTPException, AgentError) as error:
             self._note_refusal("stream", error)
-            await deny(websocket, error)
+            if kept is not None:
+                await kept.close(str(error))
+            else:
+                await deny(websocket, error)
         else:
             await asyncio.wait({task})
+
+    async def resume(self, kept: KeptCall) -> None:
+        """Hold a call that an earlier process has lost, whose stream is still there, to its end.
+
+        A call that was lost too often is not held: when its stream is closed, its network asks how it goes on
+        and gets the apology.
+        """
+        call, links = PhoneCall(**(kept.call or {})), self._links
+        try:
+            link = None if links is None else await links.link_of(call)
+            if links is not None and link is not None:
+                call = replace(call, session=link.session_id)
+                if not await links.take(call, link):
+                    logger.warning(f"call {call.call_sid[:40]} was lost too often")
+                    await kept.close("the call was lost too often")
+                    return
+            # A call without a link had not begun.
+            task = self._start(
+                PhoneArguments(kept=kept, phone=call, desk=self._desk, mode=self._mode, body={}),
+                uses_recogniser=self._uses_recogniser(),
+            )
+        except AgentError as error:
+            self._note_refusal("call that goes on", error)
+            await kept.close(str(error))
+        else:
+            await asyncio.wait({task})
+
+    def _hand_over(self, carrier: Carrier, websocket: WebSocket, call: PhoneCall) -> KeptCall | None:
+        """Hand the connection of a call over, where another process keeps its stream; return the stream.
+
+        Raises:
+            AgentError: it cannot be handed over.
+        """
+        hand_over = websocket.scope.get("extensions", {}).get(HAND_OVER)
+        if self._keeper is None or hand_over is None or type(carrier) is not TwilioCarrier:
+            return None
+        try:
+            descriptor, response = hand_over()
+        except OSError as error:
+            raise PeerError(f"the connection of a call cannot be handed over: {error}") from error
+        return self._keeper.hand_over(
+            descriptor, response, network=carrier.name, call_sid=call.call_sid, call=asdict(call)
+        )
+
+    def _start(self, arguments: PhoneArguments, *, uses_recogniser: bool) -> asyncio.Task[None]:
+        """Begin a conversation on a promised line.
+
+        Raises:
+            CapacityError: the server is stopping.
+        """
+        websocket, kept, within_s = arguments.websocket, arguments.kept, self._settings.hang_up_s
+
+        async def hang_up() -> None:
+            if kept is not None:
+                await kept.close("the call is over")
+            elif websocket is not None:
+                await close_socket(websocket, within_s=within_s)
+
+        return self._calls.start(
+            arguments,
+            call_id=f"phone.{secrets.token_hex(4)}",
+            hang_up=hang_up,
+            says_goodbye=True,
+            promised=len(self._tokens),
+            is_promised=True,
+            uses_recogniser=uses_recogniser,
+            goes_on=bool(arguments.phone.session),
+        )
 
     def _uses_recogniser(self, carrier: Carrier | None = None) -> bool:
         # Twilio recognises the callers of calls as text.
