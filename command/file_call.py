@@ -1,5 +1,6 @@
 """Hold a call with audio of a file as the caller."""
 
+import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,12 +10,14 @@ from parley.core.client_rules import OPERATOR, ClientRules
 from parley.core.errors import ConfigError
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.runtime.event_loop import run_asyncio
+from parley.runtime.loop_clock import LoopClock
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
     from parley.core.call_events import UtteranceRead
     from parley.pipelines.call import Call
     from parley.pipelines.engines.engines import Engines
+    from parley.recording.typed import TypedTurn
     from parley.session_store.conversation import Conversation
     from parley.transports.local.file import FileCall
 
@@ -76,10 +79,14 @@ async def hold_from_file(
     begins_ms: int = 0,
     first_samples: int = 0,
     recorded_words: Sequence["UtteranceRead"] = (),
+    typed: Sequence["TypedTurn"] = (),
+    by_keys: bool = False,
 ) -> tuple["Call", "FileCall"]:
     """Hold a call whose caller is 16-bit mono PCM at ``FILE_RATE_HZ``; return it when it is over.
 
     ``output`` is the stereo WAV to write; ``recorded_words`` are as for ``Call``, others for ``FileCall``.
+    ``typed`` are turns that the caller types: on a page, where a text interrupts the bot, or ``by_keys`` of a
+    telephone, which do not.
 
     Raises:
         ConfigError: the WAV cannot be written.
@@ -109,12 +116,42 @@ async def hold_from_file(
         "file",
         live,
         rules=rules,
-        rtvi=False,
+        rtvi=bool(typed) and not by_keys,
         finished=played.finished,
         recorded_words=recorded_words,
     )
+    typing = asyncio.create_task(_type(call, typed, by_keys=by_keys), name="typing") if typed else None
     try:
         await pipeline_of(mode)(engines, transport, call)
     finally:
         played.recording.close()
+        if typing is not None:
+            typing.cancel()
+            await asyncio.gather(typing, return_exceptions=True)
     return call, played
+
+
+async def _type(call: "Call", typed: Sequence["TypedTurn"], *, by_keys: bool) -> None:
+    """Type the turns, each at its time after the caller's arrival."""
+    from pipecat.frames.frames import InputTransportMessageFrame, LLMMessagesAppendFrame
+
+    from parley.core.call_events import CallerJoined
+    from parley.processors.dialogue.rtvi import typed_message
+
+    arrived, clock = asyncio.Event(), LoopClock()
+    arrived_ms = 0
+
+    def on_joined(event: CallerJoined) -> None:
+        nonlocal arrived_ms
+        arrived_ms = event.at_ms
+        arrived.set()
+
+    call.events.subscribe(CallerJoined, on_joined)
+    await arrived.wait()
+    for turn in typed:
+        await clock.sleep_until_ms(arrived_ms + turn.at_ms)
+        if by_keys:
+            keys = LLMMessagesAppendFrame([{"role": "user", "content": turn.text}], run_llm=True)
+            await call.live.input.queue(keys)
+        else:
+            await call.live.input.queue(InputTransportMessageFrame(message=typed_message(turn.text)))

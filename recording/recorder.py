@@ -173,6 +173,7 @@ class RecordingSource:
         began_loop_us: zero of the recording on the loop's clock.
         began_us: the same moment on the session clock.
         redaction: of the words of the call; None for none.
+        mode: in which it is held (``pipelines.modes``); empty where that is not known.
     """
 
     session_id: str
@@ -183,6 +184,7 @@ class RecordingSource:
     began_loop_us: int
     began_us: int
     redaction: RecordedRedaction | None = None
+    mode: str = ""
 
 
 class _Side:
@@ -326,6 +328,7 @@ class CallRecorder:
             "call_id": call.call_id,
             "transport": call.transport,
             "deployment": call.deployment,
+            "mode": call.mode,
             "began_us": call.began_us,
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,
