@@ -7,6 +7,7 @@ from parley.command import options
 from parley.command.exit_status import MEANING, status_of
 from parley.command.log import configure_log
 from parley.command.run import run
+from parley.pipelines.modes import CASCADE
 from parley.transports.registry import TRANSPORTS
 
 PROGRAM = "bot.py"
@@ -19,7 +20,7 @@ def build_parser() -> argparse.ArgumentParser:
         description="Talk to Parley in a browser, from a file, or in this terminal.",
         epilog=MEANING,
     )
-    options.add_mode(parser)
+    options.add_mode(parser, default=None, without=f"{CASCADE}; with --replay, that of each call")
     options.add_transport(parser, TRANSPORTS.held_by_command())
     options.add_config(parser)
     options.add_host(parser)

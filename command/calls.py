@@ -58,7 +58,7 @@ def replay(arguments: list[str]) -> int:
         "--output", type=Path, help="folder of the page and the audio (default: replays/SESSION)"
     )
     options.add_hear_again(parser)
-    options.add_mode(parser, (CASCADE, DUPLEX))
+    options.add_mode(parser, (CASCADE, DUPLEX), default=None, without="that of each call")
     options.add_config(parser)
     return _run(parser, arguments)
 

@@ -46,15 +46,22 @@ def transports_with(*commands: Command) -> list[str]:
     return [row.name for row in TRANSPORTS.rows() if row.command in commands]
 
 
-def add_mode(parser: argparse.ArgumentParser, modes: Sequence[str] = MODES) -> None:
-    """Add ``--mode``."""
+def add_mode(
+    parser: argparse.ArgumentParser,
+    modes: Sequence[str] = MODES,
+    *,
+    default: str | None = CASCADE,
+    without: str = "",
+) -> None:
+    """Add ``--mode``; where it has no default, ``without`` says what follows."""
     meaning = {
         CASCADE: "speech, one turn at a time",
         DUPLEX: "an engine that listens while it speaks",
         "text": "typed conversation in this terminal",
     }
     described = "; ".join(f"{mode}: {meaning[mode]}" for mode in modes)
-    parser.add_argument("--mode", choices=modes, default=CASCADE, help=described)
+    described += f" (default: {default or without})"
+    parser.add_argument("--mode", choices=modes, default=default, help=described)
 
 
 def add_transport(

@@ -6,7 +6,7 @@ of turns. The session itself is only read.
 
 The caller of a replay is a file that plays in real time from the moment at which the recorded caller arrived.
 It does not react: where the agent speaks longer than it did then, the caller's next words interrupt it. What
-was typed in the call, and pictures of its camera, are not replayed.
+was typed is typed again at its time. Pictures are not replayed.
 """
 
 import asyncio
@@ -20,18 +20,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.command.call_files import FILE_RATE_HZ
-from parley.command.file_call import hold_from_file
+from parley.command.file_call import FILE, RecordedCaller, hold_from_file
+from parley.core.call_events import ClientDelayReported
 from parley.core.errors import AgentError, ConfigError, MediaError
-from parley.core.media import float_to_pcm16
-from parley.pipelines.modes import CASCADE, DUPLEX
+from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, ms_to_samples
+from parley.pipelines.modes import CASCADE, DUPLEX, REALTIME
 from parley.recording.comparison import compare, turns_of
 from parley.recording.comparison_page import PAGE, ReplayedCall, console_table, write_page
 from parley.recording.divergence import explain, steps_of
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
+from parley.recording.heard_audio import HeardAudio, as_heard
 from parley.recording.library import recordings_of
 from parley.recording.merge import track_samples
 from parley.recording.objects import RecordingBucket
 from parley.recording.timeline import RecordedTimeline, timeline_of
+from parley.recording.typed import TypedTurn, typed_turns_of
 from parley.recording.words import utterances_of
 from parley.runtime import unhurried_loop
 
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from parley.session_store.conversations import Conversations
 
 PAGE_EVENTS = 500
-TYPED = "typed turns of the call were not replayed"
+PICTURES = "pictures of the call were not replayed"
 KILLED = "the recorded call was ended by a crash: what came after its last written events is not compared"
 NO_HISTORY = "the store has no such session: the call was replayed without what was said before it"
 # Voice activity has windows of 32 ms, echo control of 10, and callers' audio comes in pieces of 20.
@@ -69,12 +72,12 @@ def replay_session(
     session_id: str,
     output: Path,
     *,
-    mode: str = CASCADE,
+    mode: str | None = None,
     hears_again: bool = False,
 ) -> int:
     """Replay the recorded calls of a session; print what changed, and write a page about it.
 
-    ``hears_again`` is as for ``replay_calls``.
+    ``mode`` and ``hears_again`` are as for ``replay_calls``.
 
     Returns:
         0 when the same was decided, 1 otherwise, also where a call cannot be replayed.
@@ -106,23 +109,23 @@ async def replay_calls(
     recordings: Sequence[CallRecording],
     output: Path,
     *,
-    mode: str = CASCADE,
+    mode: str | None = None,
     at_once: int = 1,
     hears_again: bool = False,
     on_begun: Callable[[CallRecording], object] = lambda _recording: None,
     on_replayed: Callable[[ReplayedCall], object] = lambda _call: None,
 ) -> list[ReplayedCall]:
-    """Replay calls with one set of engines, up to ``at_once`` at the same time; return them in order.
+    """Replay calls, up to ``at_once`` at the same time; return them in order.
 
-    ``hears_again`` has the recogniser read utterances anew also where the recording has its words of them.
+    Those of one mode share one set of engines, and the modes come one after the other. Without ``mode`` each
+    call has its own (``mode_of``). ``hears_again`` has the recogniser read
+    utterances anew also where the recording has its words of them.
     ``on_begun`` is called before each call, when the engines are loaded, and ``on_replayed`` after it.
 
     Raises:
         ConfigError: the output cannot be written.
         EngineError: an engine does not load.
     """
-    from parley.pipelines.engines.engines import Engines
-
     recording = deployment.recording.model_copy(
         update={
             "enabled": True,
@@ -135,30 +138,91 @@ async def replay_calls(
         }
     )
     deployment_now = deployment.model_copy(update={"recording": recording})
-    free, opening = asyncio.Semaphore(at_once), asyncio.Lock()
-    async with await Engines.load(deployment_now, duplex=mode == DUPLEX) as engines:
-
-        async def one(each: CallRecording) -> ReplayedCall:
-            async with free:
-                before = await _before(deployment, each)
-                on_begun(each)
-                try:
-                    replayed = await _replay(
-                        engines, deployment_now, each, before, output, mode, opening, hears_again
-                    )
-                except MediaError as error:
-                    # The others are replayed nevertheless.
-                    replayed = ReplayedCall(each, None, failure=str(error))
-                on_replayed(replayed)
-                return replayed
-
-        tasks = [asyncio.create_task(one(each), name="replay") for each in recordings]
+    replayed: dict[int, ReplayedCall] = {}
+    by_mode: dict[str, list[int]] = {}
+    for place, each in enumerate(recordings):
         try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            its_mode = await asyncio.to_thread(mode_of, each) if mode is None else mode
+        except MediaError as error:
+            # The others are replayed nevertheless.
+            replayed[place] = ReplayedCall(each, None, failure=str(error))
+            on_replayed(replayed[place])
+            continue
+        by_mode.setdefault(its_mode, []).append(place)
+    replaying = _Replaying(deployment, deployment_now, output, hears_again, on_begun, on_replayed)
+    for its_mode, places in by_mode.items():
+        held = await replaying.all([recordings[place] for place in places], its_mode, at_once)
+        replayed |= zip(places, held, strict=True)
+    return [replayed[place] for place in range(len(recordings))]
+
+
+def mode_of(recording: CallRecording) -> str:
+    """Return the mode in which a call is held again.
+
+    Recordings of earlier releases do not have it: there only a full-duplex engine has votes.
+
+    Raises:
+        RecordingKeyError: the recording is encrypted with another key.
+        AlteredFileError: it is encrypted, and was altered.
+        ObjectStoreError: it is in a bucket that does not answer.
+    """
+    recorded = recording.meta.get("mode")
+    if recorded in (CASCADE, DUPLEX, REALTIME):
+        return CASCADE if recorded == CASCADE else DUPLEX
+    votes = any(event["event"] == "VoteChanged" for event in timeline_of(recording).events)
+    return DUPLEX if votes else CASCADE
+
+
+@dataclass(frozen=True, slots=True)
+class _Replaying:
+    """Replay of calls.
+
+    Attributes:
+        deployment: with the store of the recorded sessions.
+        now: deployment that holds the calls again.
+        output, hears_again, on_begun, on_replayed: as for ``replay_calls``.
+    """
+
+    deployment: "Deployment"
+    now: "Deployment"
+    output: Path
+    hears_again: bool
+    on_begun: Callable[[CallRecording], object]
+    on_replayed: Callable[[ReplayedCall], object]
+
+    async def all(self, recordings: Sequence[CallRecording], mode: str, at_once: int) -> list[ReplayedCall]:
+        """Replay calls with one set of engines."""
+        from parley.pipelines.engines.engines import Engines
+
+        free, opening = asyncio.Semaphore(at_once), asyncio.Lock()
+        async with await Engines.load(self.now, duplex=mode == DUPLEX) as engines:
+
+            async def one(each: CallRecording) -> ReplayedCall:
+                async with free:
+                    return await self._one(engines, each, mode, opening)
+
+            tasks = [asyncio.create_task(one(each), name="replay") for each in recordings]
+            try:
+                return await asyncio.gather(*tasks)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _one(
+        self, engines: "Engines", recording: CallRecording, mode: str, opening: asyncio.Lock
+    ) -> ReplayedCall:
+        before = await _before(self.deployment, recording)
+        self.on_begun(recording)
+        try:
+            replayed = await _replay(
+                engines, self.now, recording, before, self.output, mode, opening, self.hears_again
+            )
+        except MediaError as error:
+            # The others are replayed nevertheless.
+            replayed = ReplayedCall(recording, None, failure=str(error))
+        self.on_replayed(replayed)
+        return replayed
 
 
 async def _before(deployment: "Deployment", recording: CallRecording) -> Before:
@@ -200,9 +264,10 @@ async def _replay(
     hears_again: bool,
 ) -> ReplayedCall:
     then = await asyncio.to_thread(timeline_of, recording)
-    samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
+    heard = await asyncio.to_thread(_heard_of, recording, then)
     beginning = first_audio_of(then)
-    pcm = float_to_pcm16(samples[beginning.sample :])
+    typed = typed_turns_of(then.events, then.arrival_ms)
+    pcm = until_typed(float_to_pcm16(heard.samples[beginning.sample :]), beginning, typed)
     audio = output / recording.call_id / AUDIO
     async with _sessions_of_its_own(deployment, engines, opening) as conversations:
         if before.lines:
@@ -214,10 +279,15 @@ async def _replay(
                 pcm,
                 audio,
                 mode,
-                talks_over=True,
-                begins_ms=beginning.after_ms,
-                first_samples=beginning.piece,
-                recorded_words=() if hears_again else _words_of(then, beginning.left_out_ms),
+                RecordedCaller(
+                    row_of(recording.meta.get("transport")),
+                    begins_ms=beginning.after_ms,
+                    first_samples=beginning.piece,
+                    pauses=pauses_of(heard, beginning),
+                    words=() if hears_again else _words_of(then, beginning.left_out_ms),
+                    typed=typed,
+                    delays=delays_of(then),
+                ),
             )
             made = session_folder(output, conversation.session_id) / call.call_id
     now = timeline_of(read_recording(made))
@@ -226,7 +296,54 @@ async def _replay(
         turns_of(then.events, then.arrival_ms), turns_of(now.events, now.arrival_ms), until_ms=until_ms
     )
     reasons = explain(pairs, steps_of(then.events, then.arrival_ms), steps_of(now.events, now.arrival_ms))
-    return ReplayedCall(recording, audio, tuple(pairs), tuple(_notes(before, then)), reasons=tuple(reasons))
+    return ReplayedCall(
+        recording,
+        audio,
+        tuple(pairs),
+        tuple(_notes(before, recording, then)),
+        reasons=tuple(reasons),
+        currency="" if deployment.prices is None else deployment.prices.currency,
+    )
+
+
+def _heard_of(recording: CallRecording, then: RecordedTimeline) -> HeardAudio:
+    samples = track_samples(recording, CALLER_AUDIO, FILE_RATE_HZ)
+    scale = FILE_RATE_HZ / (then.caller.rate_hz or FILE_RATE_HZ)
+    return as_heard(
+        samples, [(round(place * scale), round(count * scale)) for place, count in then.caller.seams]
+    )
+
+
+def pauses_of(heard: HeardAudio, beginning: "FirstAudio") -> list[tuple[int, int]]:
+    """Return the pauses of a caller's audio from its beginning on, each with its length in milliseconds."""
+    return [
+        (place - beginning.sample, round(count * 1_000 / FILE_RATE_HZ))
+        for place, count in heard.pauses
+        if place > beginning.sample
+    ]
+
+
+def delays_of(then: RecordedTimeline) -> list[tuple[int, int]]:
+    """Return the reports of the way to the caller's ear, each with the time from the arrival."""
+    return [
+        (max(0, round(each["at_ms"] - then.arrival_ms)), each["delay_ms"])
+        for each in then.events
+        if each["event"] == ClientDelayReported.__name__ and isinstance(each.get("delay_ms"), int)
+    ]
+
+
+def row_of(transport: object) -> str:
+    """Return the row of the transport whose capabilities a recorded call had.
+
+    Silences are noticed, and echo is cancelled, as the transport requires. A room does not report what was
+    played, and a socket's client decides itself what it requires: their calls are held as those of a file.
+    """
+    from parley.transports.registry import TRANSPORTS
+
+    for row in TRANSPORTS.rows() if transport else ():
+        if transport in (row.name, row.recorded_as) and row.capabilities.reports_playout:
+            return row.name
+    return FILE
 
 
 def _last_ms(timeline: RecordedTimeline) -> float:
@@ -234,11 +351,11 @@ def _last_ms(timeline: RecordedTimeline) -> float:
     return max((each["at_ms"] for each in timeline.events), default=0) - timeline.arrival_ms
 
 
-def _notes(before: Before, then: RecordedTimeline) -> Iterator[str]:
+def _notes(before: Before, recording: CallRecording, then: RecordedTimeline) -> Iterator[str]:
     if before.note:
         yield before.note
-    if any(each["event"] == "TextTyped" for each in then.events):
-        yield TYPED
+    if then.pictures or recording.images():
+        yield PICTURES
     if not then.is_over:
         yield KILLED
 
@@ -275,6 +392,14 @@ def first_audio_of(timeline: RecordedTimeline) -> FirstAudio:
         round(timeline.caller.first_piece * scale),
         after_ms + left_out_ms,
         left_out_ms,
+    )
+
+
+def until_typed(pcm: bytes, beginning: FirstAudio, typed: Sequence[TypedTurn]) -> bytes:
+    """Return the caller's audio, followed by silence where a turn was typed later."""
+    last_ms = max((turn.at_ms for turn in typed), default=0)
+    return pcm.ljust(
+        PCM_BYTES_PER_SAMPLE * ms_to_samples(max(0, last_ms - beginning.after_ms), FILE_RATE_HZ), b"\0"
     )
 
 

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 from parley.command.log import configure_log
 from parley.configs.load import load_deployment
 from parley.core.errors import AgentError, MediaError
-from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.runtime.parent_death import die_with_the_parent
 from parley.runtime.process_exit import exit_process
 
@@ -84,7 +83,6 @@ def replay_one(deployment: "Deployment", session_id: str, call_id: str, output: 
     found = [each for each in recordings_of(settings.folder, session_id, bucket) if each.call_id == call_id]
     if not found:
         raise MediaError("the recording is not there any more")
-    mode = _mode_of(found[0])
 
     async def replay() -> Any:
         reporting = list[asyncio.Task[None]]()
@@ -93,7 +91,7 @@ def replay_one(deployment: "Deployment", session_id: str, call_id: str, output: 
             reporting.append(asyncio.create_task(_report_progress(report), name="progress"))
 
         try:
-            return await replay_calls(deployment, found, output, mode=mode, on_begun=on_begun)
+            return await replay_calls(deployment, found, output, on_begun=on_begun)
         finally:
             for task in reporting:
                 task.cancel()
@@ -102,17 +100,8 @@ def replay_one(deployment: "Deployment", session_id: str, call_id: str, output: 
     [replayed] = unhurried_loop.run(replay())
     if replayed.failure:
         raise MediaError(replayed.failure)
-    currency = "" if deployment.prices is None else deployment.prices.currency
-    (output / RESULT).write_text(json.dumps(facts_of_replay(replayed, currency=currency)))
+    (output / RESULT).write_text(json.dumps(facts_of_replay(replayed)))
     write_page([replayed], output / PAGE, deployment.name)
-
-
-def _mode_of(recording: "CallRecording") -> str:
-    """Return the mode in which a call was held: only a full-duplex engine votes."""
-    from parley.recording.timeline import timeline_of
-
-    votes = any(event["event"] == "VoteChanged" for event in timeline_of(recording).events)
-    return DUPLEX if votes else CASCADE
 
 
 async def _report_progress(report: Report) -> None:

@@ -9,6 +9,7 @@ from parley.command.flags import check_flags, with_flags
 from parley.command.log import configure_log
 from parley.command.options import command_of
 from parley.configs.load import load_deployment
+from parley.pipelines.modes import CASCADE
 from parley.runtime.event_loop import run_asyncio
 from parley.runtime.heap import without_collection
 from parley.transports.registry import Command
@@ -52,7 +53,7 @@ def hold(deployment: "Deployment", options: argparse.Namespace) -> int:
 
     Returns the exit status.
     """
-    mode, session_id = options.mode, options.session
+    mode, session_id = options.mode or CASCADE, options.session
     match command_of(options.transport):
         case Command.RECORDING:
             from parley.command.file_call import call_from_file

@@ -138,9 +138,9 @@ class CallRecordings:
         return {"recording_session_id": session_id}
 
     @asynccontextmanager
-    async def recorded(self, call: Call) -> AsyncIterator[None]:
-        """Record a call while the block runs, where the deployment enables it."""
-        recorder = self._open(call) if self._settings.enabled else None
+    async def recorded(self, call: Call, mode: str) -> AsyncIterator[None]:
+        """Record a call of a mode while the block runs, where the deployment enables it."""
+        recorder = self._open(call, mode) if self._settings.enabled else None
         if recorder is None:
             yield
             return
@@ -193,7 +193,7 @@ class CallRecordings:
                 f"the recordings of a deleted session are left, the disk is too slow: remove {path}"
             )
 
-    def _open(self, call: Call) -> CallRecorder | None:
+    def _open(self, call: Call, mode: str) -> CallRecorder | None:
         conversation, began_ms = call.conversation, call.live.began_ms
         ago_us = (call.events.now_ms() - began_ms) * _US_PER_MS
         recorded = RecordingSource(
@@ -205,6 +205,7 @@ class CallRecordings:
             began_loop_us=began_ms * _US_PER_MS,
             began_us=conversation.clock.now_us() - ago_us,
             redaction=self._redaction,
+            mode=mode,
         )
         merging = self._merging if self._settings.merged else None
         try:

@@ -229,7 +229,7 @@ async def _run_call(
         try:
             with engines.live_calls.opened(call, mode) as live:
                 watching = _enders(engines, idle, worker, call, live)
-                async with engines.recordings.recorded(call):
+                async with engines.recordings.recorded(call, mode):
                     with engines.annotations.opened(call, are_read=reads_annotations):
                         await run_background(runner, [*watching, *background])
         finally:

@@ -43,15 +43,18 @@ class CallTurn:
     """Turn of a recorded call: words of the caller, and what the agent said to them.
 
     Attributes:
-        at_ms: end of the caller's voice; without words of a caller, beginning of the reply.
+        at_ms: end of the caller's voice, or the time of a typed text; without words of a caller, beginning of
+            the reply.
         text: words of the caller; empty when the agent spoke unasked.
         waited_ms: silence after which the end of the turn was decided; None where no stage decided it.
         heard: what the caller heard of the reply.
         unheard: the rest of it.
         is_cut: the caller interrupted the reply.
-        latency_ms: from the end of the voice to the first sound of the reply; None without either.
+        latency_ms: from the end of the voice, or from the text, to the first sound of the reply; None without
+            either.
         tool_calls: number of times that the model called tools.
         cost: of the engines, in the currency of the prices; None where it is not known.
+        is_typed: the caller typed it, or pressed keys.
     """
 
     at_ms: int
@@ -63,6 +66,7 @@ class CallTurn:
     latency_ms: int | None = None
     tool_calls: int = 0
     cost: float | None = None
+    is_typed: bool = False
 
     @property
     def is_answered(self) -> bool:
@@ -91,7 +95,7 @@ class TurnPair:
 
 
 def turns_of(events: Sequence[Mapping[str, Any]], arrival_ms: float = 0.0) -> list[CallTurn]:
-    """Return the turns of a timeline, without typed ones; times count from ``arrival_ms``.
+    """Return the turns of a timeline; times count from ``arrival_ms``.
 
     Events of other kinds, and without their fields, are left out.
     """
@@ -140,7 +144,7 @@ class _TurnReader:
             case "TurnTranscribed" if text:
                 self._on_transcribed(at_ms, text)
             case "TextTyped":
-                self._made.append({"at_ms": at_ms, "is_typed": True})
+                self._made.append({"at_ms": at_ms, "text": text, "is_typed": True})
             case "ToolsCalled" if self._made:
                 self._made[-1]["tool_calls"] = self._made[-1].get("tool_calls", 0) + 1
             case "TurnPriced" if self._made:
@@ -154,8 +158,7 @@ class _TurnReader:
                 self._on_reply(event, text)
 
     def turns(self) -> list[CallTurn]:
-        kept = [made for made in self._made if not made.pop("is_typed", False)]
-        kept = [made for made in kept if not made.pop("is_untold", False) or made.get("heard")]
+        kept = [made for made in self._made if not made.pop("is_untold", False) or made.get("heard")]
         return [CallTurn(**made) for made in kept]
 
     def _on_turn_ended(self, at_ms: int, text: str) -> None:
@@ -223,7 +226,7 @@ def _paired(
     while here < len(then) and there < len(now):
         before, after = then[here], now[there]
         apart_ms = after.at_ms - before.at_ms
-        is_same_kind = bool(before.text) == bool(after.text)
+        is_same_kind = (bool(before.text), before.is_typed) == (bool(after.text), after.is_typed)
         if is_same_kind and abs(apart_ms) <= (SAME_END_MS if before.text else SAME_UNASKED_MS):
             yield before, after
             here, there = here + 1, there + 1

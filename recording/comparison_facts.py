@@ -1,19 +1,18 @@
 """Facts of a replayed call for JSON: turn by turn words, decisions, times and cost, then and now. Pure."""
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
-from parley.recording.comparison import TurnPair
-from parley.recording.comparison_page import ReplayedCall, median_ms, summary
+from parley.recording.comparison_page import ReplayedCall, costs, median_ms, summary
 
 # File of the facts, next to the page.
 RESULT = "result.json"
 
 
-def facts_of_replay(call: ReplayedCall, *, currency: str = "") -> dict[str, Any]:
+def facts_of_replay(call: ReplayedCall) -> dict[str, Any]:
     """Return the facts of a replayed call; the pairs come in the order of the call."""
+    then, now = costs(call.pairs)
     times = {"waited_ms": _median(call, "waited_ms"), "latency_ms": _median(call, "latency_ms")}
     return {
         "summary": summary(call),
@@ -21,7 +20,7 @@ def facts_of_replay(call: ReplayedCall, *, currency: str = "") -> dict[str, Any]
         "is_decided_alike": call.is_decided_alike,
         "notes": list(call.notes),
         "median": times,
-        "cost": {"then": _sum(call.pairs, "then"), "now": _sum(call.pairs, "now"), "currency": currency},
+        "cost": {"then": then, "now": now, "currency": call.currency},
         "turns": [
             {
                 "differences": [each.name.lower() for each in pair.differences],
@@ -38,10 +37,3 @@ def facts_of_replay(call: ReplayedCall, *, currency: str = "") -> dict[str, Any]
 def _median(call: ReplayedCall, name: str) -> dict[str, int] | None:
     found = median_ms(call.pairs, attrgetter(name))
     return None if found is None else {"then": found[0], "now": found[1]}
-
-
-def _sum(pairs: Sequence[TurnPair], side: str) -> float | None:
-    """Return the cost of the turns of one side; None where no turn has a known one."""
-    turns = [turn for pair in pairs if (turn := getattr(pair, side)) is not None]
-    known = [turn.cost for turn in turns if turn.cost is not None]
-    return sum(known) if known else None

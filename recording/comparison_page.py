@@ -45,6 +45,7 @@ class ReplayedCall:
         notes: sentences about what was not replayed.
         failure: why the call cannot be replayed; empty when it was.
         reasons: for each pair, sentences about the first steps that differ (``divergence``); empty: none.
+        currency: of the costs of the turns; empty where the deployment has no prices.
     """
 
     recording: CallRecording
@@ -53,6 +54,7 @@ class ReplayedCall:
     notes: tuple[str, ...] = ()
     failure: str = ""
     reasons: tuple[tuple[str, ...], ...] = ()
+    currency: str = ""
 
     def explained(self) -> Iterator[tuple[TurnPair, tuple[str, ...]]]:
         """Yield the pairs, each with its reasons."""
@@ -79,6 +81,19 @@ def median_ms(pairs: Sequence[TurnPair], value: Callable[[CallTurn], int | None]
     return round(then), round(now)
 
 
+def costs(pairs: Sequence[TurnPair]) -> tuple[float | None, float | None]:
+    """Return the costs of the turns, then and now; None for a side of which no turn has a known one."""
+    then = [pair.then.cost for pair in pairs if pair.then is not None and pair.then.cost is not None]
+    now = [pair.now.cost for pair in pairs if pair.now is not None and pair.now.cost is not None]
+    return sum(then) if then else None, sum(now) if now else None
+
+
+def amounts(then: float | None, now: float | None, currency: str = "") -> str:
+    """Return two costs for people."""
+    shown = " -> ".join(_NONE if cost is None else f"{cost:.3g}" for cost in (then, now))
+    return f"{shown} {currency}".rstrip()
+
+
 def summary(call: ReplayedCall) -> str:
     """Return one sentence about a replayed call."""
     if call.failure:
@@ -86,21 +101,34 @@ def summary(call: ReplayedCall) -> str:
     changed = sum(not pair.is_decided_alike for pair in call.pairs)
     words = sum(bool(pair.differences) and pair.is_decided_alike for pair in call.pairs)
     latency = median_ms(call.pairs, lambda turn: turn.latency_ms)
-    text = f"{len(call.pairs)} turns, {changed} decided otherwise, {words} with other words of the caller"
-    return text if latency is None else f"{text}; latency {latency[0]} -> {latency[1]} ms (median)"
+    facts = [f"{len(call.pairs)} turns, {changed} decided otherwise, {words} with other words of the caller"]
+    if latency is not None:
+        facts.append(f"latency {latency[0]} -> {latency[1]} ms (median)")
+    if _is_priced(call):
+        facts.append(f"cost {amounts(*costs(call.pairs), call.currency)}")
+    return "; ".join(facts)
+
+
+def _is_priced(call: ReplayedCall) -> bool:
+    return any(cost is not None for cost in costs(call.pairs))
 
 
 def console_table(call: ReplayedCall) -> str:
     """Return the turns of a replayed call as lines: those that differ with what differs."""
     lines = [f"call {call.recording.call_id}: {summary(call)}"]
     lines += [f"  {note}" for note in call.notes]
+    is_priced = _is_priced(call)
+
+    def cost(pair: TurnPair) -> str:
+        return f"{_costs(pair):>20}  " if is_priced else ""
+
     for pair, reasons in call.explained():
         shown = pair.then or pair.now
         assert shown is not None
         what = ", ".join(pair.differences) or "same"
         lines.append(
-            f"  {_clock(shown.at_ms):>6}  {_times(pair, lambda turn: turn.latency_ms):>14}  "
-            f"{_short(shown.text or '(unasked)')}  [{what}]"
+            f"  {_clock(shown.at_ms):>6}  {_times(pair, lambda turn: turn.latency_ms):>14}  {cost(pair)}"
+            f"{_short(_asked(shown))}  [{what}]"
         )
         if not pair.is_decided_alike:
             lines += [
@@ -122,7 +150,7 @@ def write_page(calls: Sequence[ReplayedCall], path: Path, deployment: str) -> Pa
     body = [
         f"<h1>Replay with {escape(deployment)}</h1>",
         f"<p>{alike} of {len(calls)} calls were decided alike. Red: something was decided otherwise. Yellow: "
-        "only the words of the caller differ. Times in milliseconds, then and now.</p>",
+        "only the words of the caller differ. Times in milliseconds, and costs of engines, then and now.</p>",
         *(_section(call, path.parent) for call in calls),
     ]
     page = (
@@ -138,7 +166,9 @@ def write_page(calls: Sequence[ReplayedCall], path: Path, deployment: str) -> Pa
 
 
 def _section(call: ReplayedCall, base: Path) -> str:
-    head = "".join(f"<th>{name}</th>" for name in ("at", "caller", "agent", "waited", "latency", "differs"))
+    head = "".join(
+        f"<th>{name}</th>" for name in ("at", "caller", "agent", "waited", "latency", "cost", "differs")
+    )
     players = "".join(
         f'<p>{name}: <audio controls preload=none src="{escape(os.path.relpath(path, base))}"></audio></p>'
         for name, path in (("then", call.recording.path / MERGED), ("now", call.audio))
@@ -160,10 +190,11 @@ def _row(pair: TurnPair, reasons: Sequence[str]) -> str:
     turns = [turn for turn in (pair.then, pair.now) if turn is not None]
     cells = (
         ("time", escape(_clock(shown.at_ms))),
-        ("", _both([escape(turn.text) or "<i>unasked</i>" for turn in turns])),
+        ("", _both([escape(_asked(turn)) if turn.text else "<i>unasked</i>" for turn in turns])),
         ("", _both([_reply_html(turn) for turn in turns])),
         ("time", escape(_times(pair, lambda turn: turn.waited_ms))),
         ("time", escape(_times(pair, lambda turn: turn.latency_ms))),
+        ("time", escape(_costs(pair))),
         ("", "<br>".join(escape(each) for each in (", ".join(pair.differences), *reasons))),
     )
     filled = "".join(f'<td class="{name}">{cell}</td>' for name, cell in cells)
@@ -185,12 +216,22 @@ def _reply(turn: CallTurn) -> str:
     return f"{turn.heard}{rest}" or "no answer"
 
 
+def _asked(turn: CallTurn) -> str:
+    text = turn.text or "(unasked)"
+    return f"typed: {text}" if turn.is_typed else text
+
+
 def _times(pair: TurnPair, value: Callable[[CallTurn], int | None]) -> str:
     shown = [
         _NONE if turn is None else _NONE if (ms := value(turn)) is None else str(ms)
         for turn in (pair.then, pair.now)
     ]
     return " -> ".join(shown)
+
+
+def _costs(pair: TurnPair) -> str:
+    then, now = (None if turn is None else turn.cost for turn in (pair.then, pair.now))
+    return amounts(then, now)
 
 
 def _clock(ms: int) -> str:

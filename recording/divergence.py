@@ -103,6 +103,8 @@ def _step(event: Mapping[str, Any], arrival_ms: float) -> Step | None:
             return Step(at_ms, "the end of the turn is decided", str(event.get("rule") or ""))
         case "TurnEnded":
             return Step(at_ms, "the turn ends", text)
+        case "TextTyped":
+            return Step(at_ms, "a text is typed", text)
         case "ReplyStarted":
             return Step(at_ms, "a reply begins")
         case "ReplyFinished" if event.get("in_context") is False:

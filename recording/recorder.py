@@ -179,6 +179,7 @@ class RecordingSource:
         began_loop_us: zero of the recording on the loop's clock.
         began_us: the same moment on the session clock.
         redaction: of the words of the call; None for none.
+        mode: in which it is held (``pipelines.modes``); empty where that is not known.
     """
 
     session_id: str
@@ -189,6 +190,7 @@ class RecordingSource:
     began_loop_us: int
     began_us: int
     redaction: RecordedRedaction | None = None
+    mode: str = ""
 
 
 class _Side:
@@ -208,8 +210,9 @@ class _Side:
             for start, length in self.written
         ]
         lost = [{"start_ms": start, "length_ms": length} for start, length in self.lost]
-        first = {"first_sample": self.track.first_sample, "first_piece": self.track.first_piece}
-        return {"rate_hz": self.track.rate_hz, **first, "segments": names, "lost": lost}
+        track = self.track
+        first = {"first_sample": track.first_sample, "first_piece": track.first_piece, "seams": track.seams}
+        return {"rate_hz": track.rate_hz, **first, "segments": names, "lost": lost}
 
 
 class _EarlyVoice:
@@ -332,6 +335,7 @@ class CallRecorder:
             "call_id": call.call_id,
             "transport": call.transport,
             "deployment": call.deployment,
+            "mode": call.mode,
             "began_us": call.began_us,
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,

@@ -19,7 +19,7 @@ from typing import Any
 
 from parley.command.replay import replay_calls
 from parley.configs.load import load_deployment
-from parley.core.errors import ConfigError
+from parley.core.errors import ConfigError, MediaError
 from parley.evals.harness.command import count, machine, positive, quiet_log
 from parley.evals.harness.progress import Progress, say
 from parley.evals.harness.report import add_outputs, cell, markdown, percent, run_command
@@ -33,9 +33,18 @@ from parley.evals.regression.recorded_calls import (
 )
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.recording.comparison import CallTurn, TurnPair
-from parley.recording.comparison_page import PAGE, ReplayedCall, console_table, median_ms, write_page
+from parley.recording.comparison_page import (
+    PAGE,
+    ReplayedCall,
+    amounts,
+    console_table,
+    costs,
+    median_ms,
+    write_page,
+)
 from parley.recording.folder import SESSIONS, CallRecording, session_folders
 from parley.recording.library import recordings_of
+from parley.recording.objects import RecordingBucket
 from parley.runtime import unhurried_loop
 from parley.runtime.process_exit import exit_process
 
@@ -48,7 +57,9 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("folder", type=Path, help="recording.folder of the deployment that recorded the calls")
     root.add_argument("--config", help=f"deployment (default: FOLDER/{RECORDED_BY} or embedded)")
-    root.add_argument("--mode", choices=[CASCADE, DUPLEX], default=CASCADE)
+    root.add_argument(
+        "--mode", choices=[CASCADE, DUPLEX], help="replay every call in this mode (default: its own)"
+    )
     root.add_argument("--hear-again", action="store_true", help="recognise the callers' words anew")
     root.add_argument("--at-once", type=positive, default=1, help="calls that are on at the same time")
     root.add_argument("--most", type=positive, help="replay this many calls, the oldest ones")
@@ -69,13 +80,19 @@ def parser() -> argparse.ArgumentParser:
     return root
 
 
-def recorded(folder: Path, most: int | None) -> list[CallRecording]:
-    """Return the recorded calls of a folder, oldest first.
+def recorded(folder: Path, most: int | None, bucket: RecordingBucket | None = None) -> list[CallRecording]:
+    """Return the recorded calls of a folder, and of the bucket to which they move, oldest first.
 
     Raises:
-        ConfigError: there are none.
+        ConfigError: there are none, or the bucket does not answer.
     """
-    found = [each for path in session_folders(folder) for each in recordings_of(folder, path.name)]
+    try:
+        sessions = {path.name for path in session_folders(folder)}
+        if bucket is not None:
+            sessions |= set(bucket.sessions())
+        found = [each for session in sorted(sessions) for each in recordings_of(folder, session, bucket)]
+    except MediaError as error:
+        raise ConfigError(str(error)) from error
     found.sort(key=lambda each: (str(each.meta.get("began_at")), each.call_id))
     if not found:
         raise ConfigError(f"{folder / SESSIONS}: no recorded call")
@@ -108,7 +125,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     own = arguments.folder / RECORDED_BY
     config = str(own) if own.exists() and (arguments.record or not arguments.config) else arguments.config
     deployment = load_deployment(config or "embedded")
-    recordings = recorded(arguments.folder, arguments.most)
+    s3 = deployment.recording.s3
+    recordings = recorded(arguments.folder, arguments.most, None if s3 is None else RecordingBucket(s3))
     progress = Progress("replayed calls", len(recordings))
     load = os.getloadavg()[0]
     replayed = unhurried_loop.run(
@@ -140,6 +158,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
 def summarized(replayed: Sequence[ReplayedCall]) -> dict[str, Any]:
     """Return the figures of replayed calls."""
     pairs = [pair for call in replayed for pair in call.pairs]
+    then, now = costs(pairs)
     return {
         "calls": len(replayed),
         "changed_calls": sum(not call.is_decided_alike for call in replayed),
@@ -150,6 +169,11 @@ def summarized(replayed: Sequence[ReplayedCall]) -> dict[str, Any]:
         "other_words": sum(bool(pair.differences) and pair.is_decided_alike for pair in pairs),
         "latency_ms": _times(pairs, lambda turn: turn.latency_ms),
         "waited_ms": _times(pairs, lambda turn: turn.waited_ms),
+        "cost": {
+            "then": then,
+            "now": now,
+            "currency": next((call.currency for call in replayed if call.currency), ""),
+        },
     }
 
 
@@ -160,7 +184,7 @@ def _times(pairs: Sequence[TurnPair], value: Callable[[CallTurn], int | None]) -
 
 def table(result: Mapping[str, Any]) -> str:
     """Return the figures as Markdown."""
-    latency, waited = result["latency_ms"], result["waited_ms"]
+    latency, waited, cost = result["latency_ms"], result["waited_ms"], result["cost"]
     rows = [
         ("calls decided otherwise", f"{result['changed_calls']} of {result['calls']}"),
         ("calls with the same decisions (%)", cell(result["alike_percent"])),
@@ -171,8 +195,15 @@ def table(result: Mapping[str, Any]) -> str:
             "wait for the end of the turn then, now (median, ms)",
             f"{cell(waited['then'])}, {cell(waited['now'])}",
         ),
+        ("cost of the turns then, now", _cost(cost)),
     ]
     return markdown(("replay", "result"), rows)
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    if cost["then"] is None and cost["now"] is None:
+        return "no prices"
+    return amounts(cost["then"], cost["now"], cost["currency"])
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -193,7 +193,7 @@ def recording_deployment(folder: Path, extended: str | None) -> Path:
     settings = {
         "name": "recorded",
         "extends": _named(extended or "embedded"),
-        "recording": {"enabled": True, "folder": str(inside)},
+        "recording": {"enabled": True, "folder": str(inside), "s3": None},
         # Its callers are as many as the command says.
         "server": {"admission": "off", "sessions_per_minute": 10_000},
         "remembering": {"store": {"url": f"sqlite:///{inside}/sessions.db"}},

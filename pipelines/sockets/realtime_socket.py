@@ -71,6 +71,7 @@ from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.sockets.reply_usage import ReplyUsage
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
+from parley.processors.dialogue.rtvi import typed_message
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import reply_named
@@ -266,7 +267,7 @@ class _ActionHandler:
             case Typed(text):
                 self._requested.set_for_reply(None)
                 self._answers.request()
-                await self._report(InputTransportMessageFrame(message=_send_text(text)))
+                await self._report(InputTransportMessageFrame(message=typed_message(text)))
             case Pictures():
                 await self._transport.show(await self._readable(action))
             case EarlierReply(text):
@@ -677,16 +678,6 @@ async def _until_configured(session: SocketCall) -> None:
 
 def _facts(engines: Engines, mode: str) -> Mapping[str, Any]:
     return {"mode": mode, **engines.describe()}
-
-
-def _send_text(text: str) -> dict[str, Any]:
-    """Return a text as an RTVI client's message: it passes the same checks the same way."""
-    return {
-        "label": "rtvi-ai",
-        "type": "send-text",
-        "id": uuid.uuid4().hex,
-        "data": {"content": text, "options": {"run_immediately": True, "audio_response": True}},
-    }
 
 
 def reason_of(error: BaseException | None) -> tuple[str, str]:

@@ -12,6 +12,7 @@ A message that a turn is over names the frame of the end to the transport (``TUR
 the end.
 """
 
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -129,3 +130,13 @@ class CheckedRtvi(ClientRequests, RTVIProcessor):
 
     async def take_function_result(self, data: rtvi_models.LLMFunctionCallResultData) -> None:
         await self.send_error("results of functions are not taken here")
+
+
+def typed_message(text: str) -> dict[str, Any]:
+    """Return a text as an RTVI client's message: it passes the same checks the same way."""
+    return {
+        "label": "rtvi-ai",
+        "type": "send-text",
+        "id": uuid.uuid4().hex,
+        "data": {"content": text, "options": {"run_immediately": True, "audio_response": True}},
+    }

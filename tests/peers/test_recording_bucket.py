@@ -22,6 +22,7 @@ pytest.importorskip("moto", reason="needs the packages of tests")
 
 from parley.core.errors import ConfigError, MediaError
 from parley.evals.harness.s3_server import S3Server
+from parley.evals.regression.__main__ import recorded
 from parley.pipelines.call_recording import CallRecordings
 from parley.recording.at_rest import KEYS_ENV, MAGIC
 from parley.recording.client_replay import ClientReplayWriter, open_client_replay
@@ -107,6 +108,26 @@ async def test_a_finished_call_moves_and_is_read_there(tmp_path: Path, bucket: R
         name: packed_before.read(name) for name in packed_before.namelist()
     }
     assert recordings_of(tmp_path, SESSION) == []
+
+
+async def test_a_suite_has_the_calls_of_the_bucket_and_those_that_are_not_moved_yet(
+    tmp_path: Path, bucket: RecordingBucket
+):
+    first = await record_call(tmp_path, SESSION)
+    moved(first, bucket)
+    second = await record_call(tmp_path, str(uuid.UUID(int=22)))
+    found = recorded(tmp_path, None, bucket)
+    assert [each.call_id for each in found] == [first.name, second.name]
+    assert len(track_samples(found[0], CALLER_AUDIO, RATE_HZ)) == RATE_HZ
+    assert recorded(tmp_path, 1, bucket)[0].call_id == first.name
+    assert [each.call_id for each in recorded(tmp_path, None)] == [second.name]
+
+
+async def test_a_suite_says_in_one_line_that_its_bucket_does_not_answer(tmp_path: Path):
+    with S3Server() as server:
+        bucket = RecordingBucket(server.settings, QUICK)
+    with pytest.raises(ConfigError):
+        recorded(tmp_path, None, bucket)
 
 
 async def test_a_clients_own_recording_follows_its_call_into_the_bucket(

@@ -1,10 +1,12 @@
 """A recorded call is held again: with the deployment that recorded it, and with another one."""
 
 import asyncio
+import json
 import os
 import re
 import subprocess
 import sys
+import wave
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +19,15 @@ import yaml
 from parley.command.replay import NO_HISTORY
 from parley.configs.load import load_deployment
 from parley.configs.print_config import as_yaml
+from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.serving.gateway.replays.jobs import ReplayJobs, ReplayState
 from parley.session_store.settings import StoreSettings
 from parley.session_store.store import SessionReader
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import ROOT, running_server
+from tests.peers.test_command import speech
 from tests.peers.test_recording import hold_call, only_recording, recording_deployment
+from tests.peers.webrtc_caller import greeted
 from tests.recorded_call import record_call
 
 SESSION = "0123abcd-0123-4567-89ab-0123456789ab"
@@ -87,6 +92,31 @@ async def test_a_suite_shows_what_another_deployment_changes(recorded: RecordedS
     assert suite.returncode == 1, suite.stdout + suite.stderr
     assert "| calls decided otherwise | 1 of 1 |" in suite.stdout
     assert "then: Hello there." in suite.stderr and "now: Good morning to you." in suite.stderr
+
+
+async def test_each_call_is_held_again_in_its_own_mode_with_what_was_typed(tmp_path: Path):
+    config, caller = recording_deployment(tmp_path), tmp_path / "caller.wav"
+    async with running_server("--config", str(config)) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, greeted(client) as typist:
+            question = {"content": "How do I report a lost card?", "options": {"run_immediately": True}}
+            typist.send({"label": "rtvi-ai", "type": "send-text", "id": "2", "data": question})
+            await typist.until(lambda: len(typist.of_type("bot-stopped-speaking")) == 2)
+        await only_recording(tmp_path)
+    with wave.open(str(caller), "wb") as file:
+        file.setparams((1, 2, 16_000, 0, "NONE", ""))
+        file.writeframes(speech("What are your opening hours on Saturday?") + bytes(32_000 * 6))
+    files = ("--input", str(caller), "--output", str(tmp_path / "call.wav"), "--config", str(config))
+    held = await asyncio.to_thread(run, "bot.py", "--transport", "file", "--mode", "duplex", *files)
+    assert held.returncode == 0, held.stderr
+    again = ("--config", str(config), "--output", str(tmp_path / "suite"))
+    suite = await asyncio.to_thread(run, "-m", "evals.regression", str(tmp_path / "data"), *again)
+    # What a full-duplex engine decides on a busy machine is no part of this test.
+    assert suite.returncode < 2, suite.stdout + suite.stderr
+    assert "typed:" not in suite.stderr, suite.stderr
+    page = (tmp_path / "suite" / "index.html").read_text()
+    assert "typed: How do I report a lost card?" in page and "opening hours" in page
+    made = [json.loads(meta.read_text()) for meta in (tmp_path / "suite").rglob("meta.json")]
+    assert sorted(each["mode"] for each in made) == [CASCADE, DUPLEX]
 
 
 async def test_a_server_holds_a_call_again_in_a_process_of_its_own(tmp_path: Path):

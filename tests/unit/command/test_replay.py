@@ -1,13 +1,19 @@
 """Commands for a replay that are refused before an engine is loaded, and where a recording begins."""
 
+import json
 import uuid
+from pathlib import Path
 
 import pytest
 
 from parley.command.bot_line import main
 from parley.command.main import main as parley
-from parley.command.replay import FirstAudio, first_audio_of
+from parley.command.replay import FirstAudio, first_audio_of, mode_of, until_typed
+from parley.pipelines.modes import CASCADE, DUPLEX, REALTIME
+from parley.recording.call_files import CallFiles
+from parley.recording.folder import TIMELINE, CallRecording
 from parley.recording.timeline import RecordedTimeline
+from parley.recording.typed import TypedTurn
 
 
 @pytest.mark.parametrize(
@@ -65,3 +71,30 @@ def test_windows_lie_where_they_lay_when_audio_from_before_the_arrival_is_left_o
     assert found == FirstAudio(1_600 + left_out_ms * 16, 320, after_ms, left_out_ms)
     # Windows of voice activity, frames of echo control, pieces of the caller.
     assert all((found.sample - 1_600) % samples == 0 for samples in (512, 160, 320))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "votes", "mode"),
+    [
+        (CASCADE, False, CASCADE),
+        (DUPLEX, True, DUPLEX),
+        # A service decides by itself: it has no votes.
+        (REALTIME, False, DUPLEX),
+        # Recordings of earlier releases, and one that says something else.
+        (None, True, DUPLEX),
+        (None, False, CASCADE),
+        ("other", True, DUPLEX),
+    ],
+)
+def test_a_call_is_held_again_in_its_own_mode(tmp_path: Path, recorded: str | None, votes: bool, mode: str):
+    events = [{"at_ms": 5, "event": "VoteChanged"}] if votes else []
+    (tmp_path / TIMELINE).write_text(json.dumps({"events": events}))
+    meta = {} if recorded is None else {"mode": recorded}
+    assert mode_of(CallRecording(tmp_path, "s", "c", meta, CallFiles(tmp_path))) == mode
+
+
+def test_a_call_goes_on_until_the_last_text_is_typed():
+    beginning, second = FirstAudio(0, 320, after_ms=500, left_out_ms=0), bytes(32_000)
+    assert until_typed(second, beginning, ()) == second
+    assert until_typed(second, beginning, (TypedTurn(1_400, "a"),)) == second
+    assert until_typed(second, beginning, (TypedTurn(2_500, "a"),)) == second + second

@@ -82,11 +82,13 @@ def test_the_deployment_records_into_its_folder_and_admits_all_callers(tmp_path:
     assert deployment.server.admission == "off"
 
 
-def replayed(*differences: tuple[Difference, ...], failure: str = "") -> ReplayedCall:
-    turn = CallTurn(1_000, "a", waited_ms=400, heard="b", latency_ms=600)
+def replayed(
+    *differences: tuple[Difference, ...], failure: str = "", cost: float | None = None
+) -> ReplayedCall:
+    turn = CallTurn(1_000, "a", waited_ms=400, heard="b", latency_ms=600, cost=cost)
     recording = CallRecording(Path("/nowhere"), "s", "c", {}, None)
     pairs = tuple(TurnPair(turn, turn, each) for each in differences)
-    return ReplayedCall(recording, None, pairs, failure=failure)
+    return ReplayedCall(recording, None, pairs, failure=failure, currency="USD")
 
 
 def test_figures_count_calls_and_turns():
@@ -96,3 +98,10 @@ def test_figures_count_calls_and_turns():
     assert (result["turns"], result["changed_turns"], result["other_words"]) == (3, 1, 1)
     assert result["alike_percent"] == 33.3
     assert "| calls with the same decisions (%) | 33.3 |" in table(result)
+    assert "| cost of the turns then, now | no prices |" in table(result)
+
+
+def test_the_table_sums_what_the_turns_cost():
+    result = summarized([replayed((), (), cost=0.25), replayed((), cost=0.125)])
+    assert result["cost"] == {"then": 0.625, "now": 0.625, "currency": "USD"}
+    assert "| cost of the turns then, now | 0.625 -> 0.625 USD |" in table(result)

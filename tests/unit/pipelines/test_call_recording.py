@@ -168,7 +168,7 @@ async def asked(folder: Path, given: bool | None, **settings: Any) -> AsyncItera
     try:
         async with Conversations(store, compactor=Compactor()).open() as conversation:
             caller = Caller(conversation, given)
-            async with recordings.recorded(caller.call):
+            async with recordings.recorded(caller.call, CASCADE):
                 yield caller, recordings.announcement_of(caller.call)
     finally:
         await store.close()

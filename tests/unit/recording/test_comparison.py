@@ -62,13 +62,30 @@ def test_a_timeline_that_lacks_fields_has_no_turns(events: list[dict[str, Any]])
     assert turns_of(events) == []
 
 
-def test_typed_turns_and_their_answers_are_left_out():
-    typed = [
-        event(10_000, "TextTyped", text="by hand"),
-        event(10_100, "ReplyStarted", reply_id="3"),
-        event(11_000, "ReplyFinished", reply_id="3", text="An answer.", unheard=""),
+def typed(at_ms: int, answer: str = "An answer.") -> list[dict[str, Any]]:
+    return [
+        event(at_ms, "TextTyped", text="by hand"),
+        event(at_ms + 100, "ReplyStarted", reply_id="typed"),
+        event(at_ms + 1_000, "ReplyFinished", reply_id="typed", text=answer, unheard=""),
     ]
-    assert turns_of([*call(), *typed]) == turns_of(call())
+
+
+def test_typed_turns_are_turns_with_their_answers():
+    *spoken, last = turns_of([*call(), *typed(10_000)])
+    assert spoken == turns_of(call())
+    assert last == CallTurn(10_000, "by hand", heard="An answer.", latency_ms=100, is_typed=True)
+
+
+def test_a_typed_turn_is_no_pair_of_a_spoken_one():
+    spoken = CallTurn(10_000, "by hand", heard="An answer.")
+    [one, other] = compare([replace(spoken, is_typed=True)], [spoken])
+    assert {one.differences, other.differences} == {(Difference.ONLY_THEN,), (Difference.ONLY_NOW,)}
+
+
+def test_another_answer_to_a_typed_turn_is_another_decision():
+    then, now = turns_of([*typed(10_000), *call()]), turns_of([*typed(10_020, "Another."), *call()])
+    [pair, *_] = compare(then, now)
+    assert pair.differences == (Difference.ANSWER,)
 
 
 def test_a_phrase_that_covers_the_wait_is_no_part_of_the_answer():

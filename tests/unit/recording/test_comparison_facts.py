@@ -17,8 +17,9 @@ def test_a_replay_is_compared_turn_by_turn(tmp_path: Path):
     ]
     now = [CallTurn(1_010, "a card", 600, "Write to us.", latency_ms=640)]
     recording = CallRecording(tmp_path, "s", "c", {}, CallFiles(tmp_path))
-    call = ReplayedCall(recording, None, tuple(compare(then, now)), ("a note",), reasons=(("first",), ()))
-    facts = json.loads(json.dumps(facts_of_replay(call, currency="EUR")))
+    pairs, reasons = tuple(compare(then, now)), (("first",), ())
+    call = ReplayedCall(recording, None, pairs, ("a note",), reasons=reasons, currency="EUR")
+    facts = json.loads(json.dumps(facts_of_replay(call)))
     assert (facts["is_decided_alike"], facts["failure"], facts["notes"]) == (False, "", ["a note"])
     assert facts["median"] == {
         "waited_ms": {"then": 600, "now": 600},

@@ -1,5 +1,6 @@
 """The page and the table about replayed calls."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from parley.recording.call_files import CallFiles
@@ -34,6 +35,24 @@ def test_the_page_escapes_what_people_said_and_names_only_audio_that_is_there(tm
     assert "<b>how" not in page and "&lt;b&gt;how" in page and "<h1>Replay with &lt;embedded&gt;</h1>" in page
     assert page.count("<audio") == 1 and 'src="now/call.wav"' in page
     assert '<tr class="decided">' in page and "0 of 1 calls were decided alike" in page
+
+
+def test_the_table_and_the_page_say_what_each_turn_cost_then_and_now(tmp_path: Path):
+    then = [replace(THEN, cost=0.0125), CallTurn(9_000, "thanks", heard="Bye.", cost=0.5)]
+    now = [replace(NOW, cost=0.01), CallTurn(9_000, "thanks", heard="Bye.")]
+    call = replace(replayed(tmp_path), pairs=tuple(compare(then, now)), currency="EUR")
+    lines = console_table(call).splitlines()
+    assert lines[0].endswith("(median); cost 0.512 -> 0.01 EUR")
+    assert "700 -> 500        0.0125 -> 0.01  " in lines[2]
+    assert "            0.5 -> -  thanks" in lines[-1]
+    page = write_page([call], tmp_path / "index.html", "embedded").read_text()
+    assert "<th>cost</th>" in page and "cost 0.512 -&gt; 0.01 EUR" in page
+    assert '<td class="time">0.0125 -&gt; 0.01</td>' in page and '<td class="time">0.5 -&gt; -</td>' in page
+
+
+def test_a_call_without_prices_has_no_costs_in_its_table(tmp_path: Path):
+    table = console_table(replayed(tmp_path))
+    assert "cost" not in table and "- -> -" not in table
 
 
 def test_a_call_that_cannot_be_replayed_is_not_alike_and_says_why(tmp_path: Path):
