@@ -18,8 +18,7 @@ Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not 
 
 import argparse
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from parley.core.errors import ConfigError
 from parley.evals.crash.calls import FALLBACK, PROXY, CallFindings, run_calls
@@ -81,19 +80,20 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if findings.passed() else 1
 
 
+async def _broken(options: argparse.Namespace) -> CallFindings | LineFindings:
+    if options.calls == LINE:
+        return await run_lines(options.kills, options.seed, callers=options.callers or 1, store=options.store)
+    if options.calls in (KILL, DROP):
+        return await run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
+    return await run_calls(options.kills, options.seed, network=options.calls, store=options.store)
+
+
 def _run_calls(options: argparse.Namespace) -> int:
     if options.voice or options.minutes is not None:
         raise ConfigError(
             "--calls has calls of its own, and no limit of time: leave out --voice and --minutes"
         )
-    broken: Coroutine[Any, Any, CallFindings | LineFindings]
-    if options.calls == LINE:
-        broken = run_lines(options.kills, options.seed, callers=options.callers or 1, store=options.store)
-    elif options.calls in (KILL, DROP):
-        broken = run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
-    else:
-        broken = run_calls(options.kills, options.seed, network=options.calls, store=options.store)
-    calls = asyncio.run(broken)
+    calls = asyncio.run(_broken(options))
     publish(
         options,
         {**calls.as_json(), "seed": options.seed, "machine": machine()},
