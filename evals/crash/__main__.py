@@ -18,8 +18,7 @@ Status 0: all of that holds; 1: it does not; 2: the evaluation itself could not 
 
 import argparse
 import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from parley.core.errors import ConfigError
 from parley.evals.crash.calls import FALLBACK, PROXY, CallFindings, run_calls
@@ -81,19 +80,21 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if findings.passed() else 1
 
 
+async def _broken_calls(options: argparse.Namespace) -> CallFindings | LineFindings:
+    kills, seed, store = options.kills, options.seed, options.store
+    if options.calls == LINE:
+        return await run_lines(kills, seed, callers=options.callers or 1, store=store)
+    if options.calls in (KILL, DROP):
+        return await run_pages(kills, seed, breaks=options.calls, store=store)
+    return await run_calls(kills, seed, network=options.calls, store=store)
+
+
 def _run_calls(options: argparse.Namespace) -> int:
     if options.voice or options.minutes is not None:
         raise ConfigError(
             "--calls has calls of its own, and no limit of time: leave out --voice and --minutes"
         )
-    broken: Coroutine[Any, Any, CallFindings | LineFindings]
-    if options.calls == LINE:
-        broken = run_lines(options.kills, options.seed, callers=options.callers or 1, store=options.store)
-    elif options.calls in (KILL, DROP):
-        broken = run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
-    else:
-        broken = run_calls(options.kills, options.seed, network=options.calls, store=options.store)
-    calls = asyncio.run(broken)
+    calls = asyncio.run(_broken_calls(options))
     publish(
         options,
         {**calls.as_json(), "seed": options.seed, "machine": machine()},
