@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
     from parley.pipelines.engines.engines import Engines
     from parley.serving.gateway.http.server import GatewayServer
-    from parley.transports.keeping.remote_stream import RemoteStream
 
 
 def main(arguments: list[str]) -> int:
@@ -73,38 +72,31 @@ async def _serve_calls(listener: socket.socket, link: MediaLink, facts: Mapping[
     deployment = await asyncio.to_thread(_read, str(facts["config"]))
     if deployment.telemetry.log_format == "json":
         configure_log(int(facts["verbosity"]), as_json=True)
-    tasks = set[asyncio.Task[None]]()
-
-    def own(work: Coroutine[Any, Any, None], name: str) -> None:
-        task = asyncio.create_task(work, name=name)
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    beginning = list[asyncio.Task[None]]()
 
     def on_ready(engines: "Engines", server: "GatewayServer") -> None:
-        app: Any = server.config.app
-        phone = deployment.phone
-        assert phone is not None
-
-        def on_resume(stream: "RemoteStream") -> None:
-            own(app.state.resume_call(stream), "phone.resumed")
-
-        def on_stop() -> None:
-            server.should_exit = True
-
-        async def take_calls() -> None:
-            await server.is_serving.wait()
-            link.serve(line=phone.line, on_resume=on_resume, on_stop=on_stop)
-            link.prepare(await asyncio.to_thread(_clauses, engines))
-
-        own(take_calls(), "conversations.begin")
+        work = _take_calls(link, deployment, engines, server)
+        beginning.append(asyncio.create_task(work, name="conversations.begin"))
 
     token = operator_token(deployment.operations.data_dir)
     try:
-        await run_server(deployment, listener, str(facts["mode"]), token, keeper=link, on_ready=on_ready)
+        await run_server(deployment, listener, str(facts["mode"]), token, media_link=link, on_ready=on_ready)
     finally:
-        for task in tasks:
+        for task in beginning:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*beginning, return_exceptions=True)
+        await link.close()
+
+
+async def _take_calls(
+    link: MediaLink, deployment: "Deployment", engines: "Engines", server: "GatewayServer"
+) -> None:
+    """Report that this process takes calls, when it does; then prepare the clauses of a gap."""
+    phone = deployment.phone
+    assert phone is not None
+    await server.is_serving.wait()
+    link.serve(line=phone.line, on_stop=server.stop)
+    link.prepare(await asyncio.to_thread(_clauses, engines))
 
 
 def _read(config: str) -> "Deployment":

@@ -39,7 +39,7 @@ async def gateway(
     token: "AdminToken | None" = None,
     stalls: "StallMonitor | None" = None,
     replays: "ReplayJobs | None" = None,
-    keeper: "MediaLink | None" = None,
+    media_link: "MediaLink | None" = None,
 ) -> "AsyncIterator[GatewayServer]":
     """Yield the server of a deployment, ready to run; close its parts on exit.
 
@@ -52,7 +52,7 @@ async def gateway(
         token: token of the operator; None for that of the environment or of the data folder.
         stalls: stalls of the event loop, for ``/status``.
         replays: of recorded calls, for the operator; None for none.
-        keeper: process that keeps the streams of phone calls; None: this process has them.
+        media_link: process that keeps the streams of phone calls; None: this process has them.
     """
     from parley.configs.in_force import settings_in_force
     from parley.pipelines.dispatch import run_session
@@ -127,7 +127,7 @@ async def gateway(
         annotations=engines.annotations,
         recordings=engines.recordings,
         replays=replays,
-        keeper=keeper,
+        media_link=media_link,
         modes=(CASCADE, DUPLEX),
         default_mode=mode,
         served=TRANSPORTS.served,

@@ -15,7 +15,7 @@ from parley.core.tuning import tuned
 from parley.runtime import event_loop
 from parley.runtime.conversation_settings import ConversationProcessTuning
 from parley.runtime.engine_hosting.supervisor import child_environment
-from parley.transports.keeping.stream_keeper import StreamKeeper
+from parley.transports.keeping.media_process import MediaProcess
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
@@ -53,7 +53,7 @@ async def _keep(deployment: "Deployment", listener: socket.socket, facts: dict[s
     modules = {name: value for name, value in child_environment().items() if name == "PYTHONPATH"}
     # The configuration is printed without its password.
     store = {STORE_URL_ENV: deployment.remembering.store.url}
-    keeper = StreamKeeper(
+    media_process = MediaProcess(
         CHILD,
         {"config": as_yaml(deployment), **facts},
         environment=dict(os.environ) | modules | store,
@@ -67,16 +67,19 @@ async def _keep(deployment: "Deployment", listener: socket.socket, facts: dict[s
 
     def on_signal(number: signal.Signals) -> None:
         if stopping.is_set():
-            keeper.kill()
+            media_process.kill()
         received.append(number)
         stopping.set()
 
     loop = asyncio.get_running_loop()
-    for number in SIGNALS:
-        loop.add_signal_handler(number, on_signal, number)
     try:
-        await keeper.run(stopping)
+        # Until it serves, a signal ends this process, and the child with it.
+        await media_process.start()
+        for number in SIGNALS:
+            loop.add_signal_handler(number, on_signal, number)
+        await media_process.run(stopping)
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+        await media_process.close()
     return received[0]

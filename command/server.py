@@ -85,7 +85,7 @@ async def run_server(
     mode: str,
     token: AdminToken,
     *,
-    keeper: "MediaLink | None" = None,
+    media_link: "MediaLink | None" = None,
     on_ready: "Callable[[Engines, GatewayServer], None] | None" = None,
 ) -> int:
     """Load the engines and serve until a signal; return the exit status.
@@ -95,7 +95,7 @@ async def run_server(
         listener: listening socket.
         mode: mode of callers who request none.
         token: token of the operator.
-        keeper: process that keeps the streams of phone calls; None: this process has them.
+        media_link: process that keeps the streams of phone calls; None: this process has them.
         on_ready: called before the first connection is accepted; must not block.
     """
     from parley.pipelines.engines.engines import Engines
@@ -121,7 +121,7 @@ async def run_server(
             token=token,
             stalls=stalls,
             replays=_replays(deployment),
-            keeper=keeper,
+            media_link=media_link,
         ) as server,
     ):
         host, port = listener.getsockname()[:2]

@@ -80,12 +80,13 @@ def _run(options: argparse.Namespace) -> int:
     return 0 if findings.passed() else 1
 
 
-async def _broken(options: argparse.Namespace) -> CallFindings | LineFindings:
+async def _broken_calls(options: argparse.Namespace) -> CallFindings | LineFindings:
+    kills, seed, store = options.kills, options.seed, options.store
     if options.calls == LINE:
-        return await run_lines(options.kills, options.seed, callers=options.callers or 1, store=options.store)
+        return await run_lines(kills, seed, callers=options.callers or 1, store=store)
     if options.calls in (KILL, DROP):
-        return await run_pages(options.kills, options.seed, breaks=options.calls, store=options.store)
-    return await run_calls(options.kills, options.seed, network=options.calls, store=options.store)
+        return await run_pages(kills, seed, breaks=options.calls, store=store)
+    return await run_calls(kills, seed, network=options.calls, store=store)
 
 
 def _run_calls(options: argparse.Namespace) -> int:
@@ -93,7 +94,7 @@ def _run_calls(options: argparse.Namespace) -> int:
         raise ConfigError(
             "--calls has calls of its own, and no limit of time: leave out --voice and --minutes"
         )
-    calls = asyncio.run(_broken(options))
+    calls = asyncio.run(_broken_calls(options))
     publish(
         options,
         {**calls.as_json(), "seed": options.seed, "machine": machine()},

@@ -154,7 +154,7 @@ class _Caller:
 
     @property
     def loud_s(self) -> float | None:
-        """When the bot was last heard; None before that."""
+        """Time at which the bot was last heard; None before that."""
         return None if self.recording is None else self.recording.loud_s
 
     def first_s(self, from_s: float, to_s: float) -> float | None:

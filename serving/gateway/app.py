@@ -156,7 +156,7 @@ def create_app(
     offers: CallOffers | None = None,
     metrics: ServerMetrics | None = None,
     send_traces: Callable[[], None] | None = None,
-    keeper: HandsOver | None = None,
+    media_link: HandsOver | None = None,
 ) -> FastAPI:
     """Return the application of one gateway process.
 
@@ -195,7 +195,7 @@ def create_app(
         offers: from which callers choose; None: they choose nothing.
         metrics: of the process, filled by its calls; None: ones of its own.
         send_traces: sends the traces of the calls that have ended, in a thread; None: there are none.
-        keeper: keeps the streams of phone calls in another process; None: this process has them.
+        media_link: keeps the streams of phone calls in another process; None: this process has them.
     """
     settings = tuned(ServerTuning, settings)
     operations = operations or Operations()
@@ -320,23 +320,22 @@ def create_app(
         )
         app.include_router(audio.router())
     if phone is not None:
-        phone_routes = PhoneRoutes(
-            phone,
-            settings,
-            calls=calls,
-            check_body=bodies.check,
-            default_mode=default_mode,
-            desk=desk,
-            check=operators.check,
-            audit=audit,
-            links=call_links,
-            check_tenant=partial(usage.tenants.check_call, ANONYMOUS),
-            keeper=keeper,
-            clock_s=_loop_s,
+        app.include_router(
+            PhoneRoutes(
+                phone,
+                settings,
+                calls=calls,
+                check_body=bodies.check,
+                default_mode=default_mode,
+                desk=desk,
+                check=operators.check,
+                audit=audit,
+                links=call_links,
+                check_tenant=partial(usage.tenants.check_call, ANONYMOUS),
+                media_link=media_link,
+                clock_s=_loop_s,
+            ).router()
         )
-        app.include_router(phone_routes.router())
-        # For the keeper of streams: calls that an earlier process has lost.
-        app.state.resume_call = phone_routes.resume
     if settings.eval_socket:
         app.include_router(_eval_socket(gateway, sockets))
     if conversations is not None and type_turn is not None:

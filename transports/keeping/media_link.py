@@ -2,13 +2,13 @@
 
 Input: messages about calls, pings, and the request to stop. Output: connections of calls that are handed
 over, and the answers. Its owner runs ``run``, which returns at the end of the media process. This process
-then ends too: the kernel kills it (``runtime.parent_death``).
+then ends too: the kernel kills it (``runtime.parent_death``). Owns a task for each call that goes on.
 """
 
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from itertools import count
 from typing import Any
@@ -25,6 +25,8 @@ from parley.transports.twilio.stream import PhoneSettings
 
 # Numbers of calls that go on from an earlier process: those of new ones begin at 1.
 FIRST_RESUMED = 1 << 30
+
+Resume = Callable[[RemoteStream], Coroutine[Any, Any, None]]
 
 
 class MediaLink:
@@ -44,7 +46,8 @@ class MediaLink:
         self._streams: dict[int, RemoteStream] = {}
         self._numbers = count(1)
         self._line: PhoneSettings | None = None
-        self._on_resume: Callable[[RemoteStream], None] | None = None
+        self._resume: Resume | None = None
+        self._resumed: set[asyncio.Task[None]] = set()
         self._on_stop: Callable[[], None] | None = None
 
     async def load(self) -> Mapping[str, Any]:
@@ -75,17 +78,15 @@ class MediaLink:
         self,
         *,
         line: PhoneSettings | None,
-        on_resume: Callable[[RemoteStream], None],
         on_stop: Callable[[], None],
     ) -> None:
         """Report that this process takes calls from here on.
 
         Args:
             line: sound of the bot on the line.
-            on_resume: called with the stream of a call that goes on; must not block.
             on_stop: called when this process is to end in order.
         """
-        self._line, self._on_resume, self._on_stop = line, on_resume, on_stop
+        self._line, self._on_stop = line, on_stop
         self._send(EngineMessage(MessageType.DONE), 0)
         self._send(EngineMessage(MessageType.STATE, facts=state_facts(Serving())), 0)
 
@@ -94,6 +95,16 @@ class MediaLink:
         for name, mu_law in clauses.items():
             facts = to_facts(PreparedClause(name))
             self._send(EngineMessage(MessageType.SPEAK, facts=facts, payload=mu_law), 0)
+
+    def resume_with(self, resume: Resume) -> None:
+        """Hold calls that go on from an earlier process with this function, each in a task of this object."""
+        self._resume = resume
+
+    async def close(self) -> None:
+        """End the calls that go on."""
+        for task in self._resumed:
+            task.cancel()
+        await asyncio.gather(*self._resumed, return_exceptions=True)
 
     async def run(self) -> None:
         """Handle messages until the media process closes the link."""
@@ -160,8 +171,10 @@ class MediaLink:
         except PeerError as error:
             logger.error(f"a message of the media process cannot be read: {error}")
             return
-        if is_new and self._on_resume is not None:
-            self._on_resume(stream)
+        if is_new and self._resume is not None:
+            task = asyncio.create_task(self._resume(stream), name=f"phone.resumed.{number}")
+            self._resumed.add(task)
+            task.add_done_callback(self._resumed.discard)
 
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)

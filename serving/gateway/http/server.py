@@ -87,6 +87,10 @@ class GatewayServer(uvicorn.Server):
         ):
             logger.warning(line)
 
+    def stop(self) -> None:
+        """End the calls and stop, as after a signal."""
+        self.should_exit = True
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Force the exit at any second signal; in uvicorn only a second Ctrl-C does (uvicorn)."""
         if self.should_exit:

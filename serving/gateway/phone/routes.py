@@ -24,7 +24,7 @@ import asyncio
 import os
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Protocol
@@ -88,6 +88,8 @@ class HandsOver(Protocol):
         self, descriptor: int, response: bytes, *, network: str, call_sid: str, call: Mapping[str, Any]
     ) -> KeptCall: ...
 
+    def resume_with(self, resume: Callable[[KeptCall], Coroutine[Any, Any, None]]) -> None: ...
+
 
 @dataclass(kw_only=True)
 class PhoneArguments(RunnerArguments):
@@ -122,7 +124,7 @@ class PhoneRoutes:
         audit: records outbound calls.
         links: sessions of calls that may lose their stream; None: such a call is hung up.
         check_tenant: raises when the tenant of phone calls may not have another call; None: it always may.
-        keeper: keeps the streams of calls that can be connected again; None: this process has them.
+        media_link: keeps the streams of calls that can be connected again; None: this process has them.
         clock_s: monotonic.
         token_s: a stream must come within this time after the answer that announced it.
 
@@ -144,12 +146,12 @@ class PhoneRoutes:
         audit: AuditLog | None = None,
         links: CallLinks | None = None,
         check_tenant: Callable[[], Awaitable[None]] | None = None,
-        keeper: HandsOver | None = None,
+        media_link: HandsOver | None = None,
         clock_s: Callable[[], float] = time.monotonic,
         token_s: float = TOKEN_S,
     ) -> None:
         self._phone, self._settings, self._calls = phone, settings, calls
-        self._keeper = keeper
+        self._media_link = media_link
         self._check_body = check_body
         self._mode = phone.mode or default_mode
         self._clock_s, self._links = clock_s, links
@@ -183,6 +185,8 @@ class PhoneRoutes:
             for carrier in twilio
         ]
         self._unsigned, self._refused = LogThrottle(), LogThrottle()
+        if media_link is not None:
+            media_link.resume_with(self.resume)
 
     def router(self) -> APIRouter:
         """Return the routes, to be included in an application."""
@@ -371,13 +375,13 @@ class PhoneRoutes:
             AgentError: it cannot be handed over.
         """
         hand_over = websocket.scope.get("extensions", {}).get(HAND_OVER)
-        if self._keeper is None or hand_over is None or type(carrier) is not TwilioCarrier:
+        if self._media_link is None or hand_over is None or type(carrier) is not TwilioCarrier:
             return None
         try:
             descriptor, response = hand_over()
         except OSError as error:
             raise PeerError(f"the connection of a call cannot be handed over: {error}") from error
-        return self._keeper.hand_over(
+        return self._media_link.hand_over(
             descriptor, response, network=carrier.name, call_sid=call.call_sid, call=asdict(call)
         )
 

@@ -2,8 +2,8 @@
 
 Inputs: connections that the child hands over, and its messages. Outputs: the child, started anew whenever it
 dies or hangs, and every call that it held, which goes on with its successor. Owns the child and one task for
-each stream from ``run`` to its return. Stopped: the child is asked to stop and drains its calls; it is killed
-after ``stop_s``, and the streams are closed.
+each stream from ``start`` to ``close``. Stopped: the child is asked to stop and drains its calls. It is
+killed after ``stop_s``, and the streams are closed.
 """
 
 import asyncio
@@ -40,7 +40,7 @@ MOST_UNSENT_BYTES = 8_000_000
 LOOK_S = 1.0
 
 
-class StreamKeeper:
+class MediaProcess:
     """Media process of a deployment.
 
     Args:
@@ -90,31 +90,34 @@ class StreamKeeper:
         self._clauses: dict[str, bytes] = {}
         self._resumed_numbers = count(FIRST_RESUMED)
 
-    async def run(self, stopping: asyncio.Event) -> None:
-        """Serve until ``stopping`` is set and the calls have ended.
+    async def start(self) -> None:
+        """Start the first conversation process, and wait until it serves.
 
         Raises:
-            AgentError: the first conversation process does not start.
+            AgentError: it does not start.
         """
-        loop = asyncio.get_running_loop()
-        loop.add_reader(self._door.fileno(), self._take_handed)
-        try:
-            await self._child.start()
-            await self._watch(stopping)
-            self._child.retire()
-            self._child.send(EngineMessage(MessageType.STOP))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._stop_s):
-                    await self._child.wait_ended()
-        finally:
-            loop.remove_reader(self._door.fileno())
-            await self._child.close()
-            for stream in list(self._streams.values()):
-                stream.end("the server is stopping")
-            if self._tasks:
-                await asyncio.wait(self._tasks)
-            self._door.close()
-            self._child_door.close()
+        asyncio.get_running_loop().add_reader(self._door.fileno(), self._take_handed)
+        await self._child.start()
+
+    async def run(self, stopping: asyncio.Event) -> None:
+        """Serve until ``stopping`` is set and the calls have ended, or for ``stop_s`` after it."""
+        await self._watch(stopping)
+        self._child.retire()
+        self._child.send(EngineMessage(MessageType.STOP))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_s):
+                await self._child.wait_ended()
+
+    async def close(self) -> None:
+        """End the child and all streams."""
+        asyncio.get_running_loop().remove_reader(self._door.fileno())
+        await self._child.close()
+        for stream in list(self._streams.values()):
+            stream.end("the server is stopping")
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._door.close()
+        self._child_door.close()
 
     def kill(self) -> None:
         """End the child at once."""
