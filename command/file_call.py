@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,14 @@ from parley.runtime.loop_clock import LoopClock
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
     from parley.core.call_events import UtteranceRead
-    from parley.pipelines.call import Call
+    from parley.pipelines.call import Call, LiveCall
     from parley.pipelines.engines.engines import Engines
     from parley.recording.typed import TypedTurn
     from parley.session_store.conversation import Conversation
     from parley.transports.local.file import FileCall
+
+# Row of the transport.
+FILE = "file"
 
 
 def call_from_file(
@@ -68,75 +72,103 @@ async def _call_from_pcm(
         }
 
 
+@dataclass(frozen=True, slots=True)
+class RecordedCaller:
+    """Caller of a call that is held again. Times count from the arrival.
+
+    Attributes:
+        row: row of the transport whose capabilities the call had.
+        begins_ms, first_samples, pauses: as for ``FileCall``; the caller does not wait for a greeting.
+        words: utterances that keep their words, as for ``Call``.
+        typed: turns that the caller types: on a page, where a text interrupts the bot, or by the keys of a
+            telephone, which do not.
+        delays: reports of the time until the caller hears a packet, each with that time, in milliseconds.
+    """
+
+    row: str
+    begins_ms: int = 0
+    first_samples: int = 0
+    pauses: Sequence[tuple[int, int]] = ()
+    words: "Sequence[UtteranceRead]" = ()
+    typed: "Sequence[TypedTurn]" = ()
+    delays: Sequence[tuple[int, int]] = ()
+
+
 async def hold_from_file(
     engines: "Engines",
     conversation: "Conversation",
     pcm: bytes,
     output: Path,
     mode: str,
-    *,
-    talks_over: bool = False,
-    begins_ms: int = 0,
-    first_samples: int = 0,
-    recorded_words: Sequence["UtteranceRead"] = (),
-    typed: Sequence["TypedTurn"] = (),
-    by_keys: bool = False,
+    recorded: RecordedCaller | None = None,
 ) -> tuple["Call", "FileCall"]:
     """Hold a call whose caller is 16-bit mono PCM at ``FILE_RATE_HZ``; return it when it is over.
 
-    ``output`` is the stereo WAV to write; ``recorded_words`` are as for ``Call``, others for ``FileCall``.
-    ``typed`` are turns that the caller types: on a page, where a text interrupts the bot, or ``by_keys`` of a
-    telephone, which do not.
+    ``output`` is the stereo WAV to write; ``recorded``: the call is held again.
 
     Raises:
         ConfigError: the WAV cannot be written.
     """
     from parley.pipelines.call import Call, LiveCall
     from parley.pipelines.dispatch import pipeline_of
-    from parley.transports.local.file import FileCall, FileTransport, file_call_params
+    from parley.transports.local.file import FileTransport, file_call_params
 
     live = LiveCall(conversation.clock, rate_hz=FILE_RATE_HZ)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        played = FileCall(
-            pcm,
-            rate_hz=FILE_RATE_HZ,
-            output=output,
-            talks_over=talks_over,
-            begins_ms=begins_ms,
-            first_samples=first_samples,
-            on_packet=live.on_packet,
-        )
-    except OSError as error:
-        raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
+    played = _file_call(live, pcm, output, recorded)
     transport = FileTransport(played, file_call_params(FILE_RATE_HZ), live.events)
-    rules = ClientRules(OPERATOR)
+    caller = recorded or RecordedCaller(FILE)
     call = Call(
         conversation,
-        "file",
+        caller.row,
         live,
-        rules=rules,
-        rtvi=bool(typed) and not by_keys,
+        recorded_as=FILE,
+        rules=ClientRules(OPERATOR),
+        rtvi=bool(caller.typed) and not _has_keys(caller),
         finished=played.finished,
-        recorded_words=recorded_words,
+        recorded_words=caller.words,
     )
-    typing = asyncio.create_task(_type(call, typed, by_keys=by_keys), name="typing") if typed else None
+    acting = None if recorded is None else asyncio.create_task(_act(call, caller), name="recorded caller")
     try:
         await pipeline_of(mode)(engines, transport, call)
     finally:
         played.recording.close()
-        if typing is not None:
-            typing.cancel()
-            await asyncio.gather(typing, return_exceptions=True)
+        if acting is not None:
+            acting.cancel()
+            await asyncio.gather(acting, return_exceptions=True)
     return call, played
 
 
-async def _type(call: "Call", typed: Sequence["TypedTurn"], *, by_keys: bool) -> None:
-    """Type the turns, each at its time after the caller's arrival."""
-    from pipecat.frames.frames import InputTransportMessageFrame, LLMMessagesAppendFrame
+def _file_call(live: "LiveCall", pcm: bytes, output: Path, recorded: RecordedCaller | None) -> "FileCall":
+    from parley.transports.local.file import FileCall
 
-    from parley.core.call_events import CallerJoined
-    from parley.processors.dialogue.rtvi import typed_message
+    caller = recorded or RecordedCaller(FILE)
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        return FileCall(
+            pcm,
+            rate_hz=FILE_RATE_HZ,
+            output=output,
+            talks_over=recorded is not None,
+            begins_ms=caller.begins_ms,
+            first_samples=caller.first_samples,
+            pauses=caller.pauses,
+            # The caller heard the bot as late as then.
+            reports_delay=recorded is None,
+            on_packet=live.on_packet,
+        )
+    except OSError as error:
+        raise ConfigError(f"{error.filename or output}: {error.strerror}") from error
+
+
+def _has_keys(caller: RecordedCaller) -> bool:
+    from parley.transports.registry import TRANSPORTS
+
+    return TRANSPORTS.row(caller.row).capabilities.is_phone
+
+
+async def _act(call: "Call", caller: RecordedCaller) -> None:
+    """Type the turns and report the delays, each at its time after the caller's arrival."""
+    from parley.core.call_events import CallerJoined, ClientDelayReported
 
     arrived, clock = asyncio.Event(), LoopClock()
     arrived_ms = 0
@@ -148,10 +180,23 @@ async def _type(call: "Call", typed: Sequence["TypedTurn"], *, by_keys: bool) ->
 
     call.events.subscribe(CallerJoined, on_joined)
     await arrived.wait()
-    for turn in typed:
-        await clock.sleep_until_ms(arrived_ms + turn.at_ms)
-        if by_keys:
-            keys = LLMMessagesAppendFrame([{"role": "user", "content": turn.text}], run_llm=True)
-            await call.live.input.queue(keys)
+    due: list[tuple[int, int | str]] = [(turn.at_ms, turn.text) for turn in caller.typed]
+    due += caller.delays
+    for at_ms, what in sorted(due, key=lambda each: each[0]):
+        await clock.sleep_until_ms(arrived_ms + at_ms)
+        if isinstance(what, int):
+            call.events.publish(ClientDelayReported(clock.now_ms(), what))
         else:
-            await call.live.input.queue(InputTransportMessageFrame(message=typed_message(turn.text)))
+            await _type(call, what, by_keys=_has_keys(caller))
+
+
+async def _type(call: "Call", text: str, *, by_keys: bool) -> None:
+    from pipecat.frames.frames import InputTransportMessageFrame, LLMMessagesAppendFrame
+
+    from parley.processors.dialogue.rtvi import typed_message
+
+    if by_keys:
+        keys = LLMMessagesAppendFrame([{"role": "user", "content": text}], run_llm=True)
+        await call.live.input.queue(keys)
+    else:
+        await call.live.input.queue(InputTransportMessageFrame(message=typed_message(text)))

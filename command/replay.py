@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parley.command.call_files import FILE_RATE_HZ
-from parley.command.file_call import hold_from_file
+from parley.command.file_call import FILE, RecordedCaller, hold_from_file
+from parley.core.call_events import ClientDelayReported
 from parley.core.errors import AgentError, ConfigError, MediaError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, float_to_pcm16, ms_to_samples
 from parley.pipelines.modes import CASCADE, DUPLEX, REALTIME
@@ -28,6 +29,7 @@ from parley.recording.comparison import compare, turns_of
 from parley.recording.comparison_page import PAGE, ReplayedCall, console_table, write_page
 from parley.recording.divergence import explain, steps_of
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
+from parley.recording.heard_audio import HeardAudio, as_heard
 from parley.recording.library import recordings_of
 from parley.recording.merge import track_samples
 from parley.recording.objects import RecordingBucket
@@ -48,8 +50,6 @@ KILLED = "the recorded call was ended by a crash: what came after its last writt
 NO_HISTORY = "the store has no such session: the call was replayed without what was said before it"
 # Voice activity has windows of 32 ms, echo control of 10, and callers' audio comes in pieces of 20.
 WINDOWS_MS = 160
-# Name of telephones in a recording, whose typed turns are keys.
-PHONE = "phone"
 # Of the recorded call: its page and the replay's audio are next to each other.
 AUDIO = "call.wav"
 
@@ -264,10 +264,10 @@ async def _replay(
     hears_again: bool,
 ) -> ReplayedCall:
     then = await asyncio.to_thread(timeline_of, recording)
-    samples = await asyncio.to_thread(track_samples, recording, CALLER_AUDIO, FILE_RATE_HZ)
+    heard = await asyncio.to_thread(_heard_of, recording, then)
     beginning = first_audio_of(then)
     typed = typed_turns_of(then.events, then.arrival_ms)
-    pcm = until_typed(float_to_pcm16(samples[beginning.sample :]), beginning, typed)
+    pcm = until_typed(float_to_pcm16(heard.samples[beginning.sample :]), beginning, typed)
     audio = output / recording.call_id / AUDIO
     async with _sessions_of_its_own(deployment, engines, opening) as conversations:
         if before.lines:
@@ -279,12 +279,15 @@ async def _replay(
                 pcm,
                 audio,
                 mode,
-                talks_over=True,
-                begins_ms=beginning.after_ms,
-                first_samples=beginning.piece,
-                recorded_words=() if hears_again else _words_of(then, beginning.left_out_ms),
-                typed=typed,
-                by_keys=recording.meta.get("transport") == PHONE,
+                RecordedCaller(
+                    row_of(recording.meta.get("transport")),
+                    begins_ms=beginning.after_ms,
+                    first_samples=beginning.piece,
+                    pauses=pauses_of(heard, beginning),
+                    words=() if hears_again else _words_of(then, beginning.left_out_ms),
+                    typed=typed,
+                    delays=delays_of(then),
+                ),
             )
             made = session_folder(output, conversation.session_id) / call.call_id
     now = timeline_of(read_recording(made))
@@ -301,6 +304,46 @@ async def _replay(
         reasons=tuple(reasons),
         currency="" if deployment.prices is None else deployment.prices.currency,
     )
+
+
+def _heard_of(recording: CallRecording, then: RecordedTimeline) -> HeardAudio:
+    samples = track_samples(recording, CALLER_AUDIO, FILE_RATE_HZ)
+    scale = FILE_RATE_HZ / (then.caller.rate_hz or FILE_RATE_HZ)
+    return as_heard(
+        samples, [(round(place * scale), round(count * scale)) for place, count in then.caller.seams]
+    )
+
+
+def pauses_of(heard: HeardAudio, beginning: "FirstAudio") -> list[tuple[int, int]]:
+    """Return the pauses of a caller's audio from its beginning on, each with its length in milliseconds."""
+    return [
+        (place - beginning.sample, round(count * 1_000 / FILE_RATE_HZ))
+        for place, count in heard.pauses
+        if place > beginning.sample
+    ]
+
+
+def delays_of(then: RecordedTimeline) -> list[tuple[int, int]]:
+    """Return the reports of the way to the caller's ear, each with the time from the arrival."""
+    return [
+        (max(0, round(each["at_ms"] - then.arrival_ms)), each["delay_ms"])
+        for each in then.events
+        if each["event"] == ClientDelayReported.__name__ and isinstance(each.get("delay_ms"), int)
+    ]
+
+
+def row_of(transport: object) -> str:
+    """Return the row of the transport whose capabilities a recorded call had.
+
+    Silences are noticed, and echo is cancelled, as the transport requires. A room does not report what was
+    played, and a socket's client decides itself what it requires: their calls are held as those of a file.
+    """
+    from parley.transports.registry import TRANSPORTS
+
+    for row in TRANSPORTS.rows() if transport else ():
+        if transport in (row.name, row.recorded_as) and row.capabilities.reports_playout:
+            return row.name
+    return FILE
 
 
 def _last_ms(timeline: RecordedTimeline) -> float:

@@ -204,8 +204,9 @@ class _Side:
             for start, length in self.written
         ]
         lost = [{"start_ms": start, "length_ms": length} for start, length in self.lost]
-        first = {"first_sample": self.track.first_sample, "first_piece": self.track.first_piece}
-        return {"rate_hz": self.track.rate_hz, **first, "segments": names, "lost": lost}
+        track = self.track
+        first = {"first_sample": track.first_sample, "first_piece": track.first_piece, "seams": track.seams}
+        return {"rate_hz": track.rate_hz, **first, "segments": names, "lost": lost}
 
 
 class _EarlyVoice:

@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from parley.core.errors import MediaError
 from parley.recording.at_rest import AlteredFileError, RecordingKeyError
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, FRAMES, CallRecording
+from parley.recording.track import MOST_SEAMS
 from parley.runtime.object_store import ObjectStoreError
 
 # Of the file, where a server reads it for a client: ten times that of a call of an hour.
@@ -43,12 +44,14 @@ class RecordedSide(BaseModel):
         rate_hz: of its audio; 0 without any.
         first_sample: place of its first sample; None without any.
         first_piece: number of samples of the first piece in which it came.
+        seams: places at which its samples do not follow each other (``SideTrack``).
         lost: stretches that were lost.
     """
 
     rate_hz: int = Field(0, ge=0, le=192_000)
     first_sample: int | None = Field(None, ge=0)
     first_piece: int = Field(0, ge=0, le=1_000_000)
+    seams: Annotated[list[tuple[int, int]], Field(max_length=MOST_SEAMS)] = []
     lost: list[LostAudio] = []
 
 

@@ -46,6 +46,8 @@ MOST_RUN_MS = 30_000
 DRIFT_MS, DRIFT_EVERY_MS = 15, 15_000
 # Longer than people speak without a breath.
 MOST_AHEAD_MS, LONG_AHEAD_MS = 5_000, 10_000
+# An hour on a machine that is late every second.
+MOST_SEAMS = 4_000
 # Peak of a piece that no word is in, of 16 bits: -44 dB.
 QUIET_PEAK = 200
 # Silence after which the end of a segment has been reached without audio.
@@ -105,6 +107,9 @@ class SideTrack:
             was cut because the source had been late.
         first_sample: place of the first sample on the time line; None before there is one.
         first_piece: number of samples of the first piece, which may be shorter than the others.
+        seams: places of a live source at which its samples do not follow each other in the track, each with
+            the silence before it, or with what is left out there as a negative number, in samples; the first
+            ``MOST_SEAMS``.
     """
 
     def __init__(self, *, is_live: bool = True, segment_ms: int = SEGMENT_MS) -> None:
@@ -113,6 +118,7 @@ class SideTrack:
         self.trimmed_ms = 0.0
         self.first_sample: int | None = None
         self.first_piece = 0
+        self.seams: list[tuple[int, int]] = []
         self._is_live = is_live
         self._segment_ms = segment_ms
         self._segment_samples = 0
@@ -238,7 +244,7 @@ class SideTrack:
             return pcm
         if self._ahead_since is None:
             self._ahead_since = self._heard
-        cut = min(ahead, len(pcm) // PCM_BYTES_PER_SAMPLE)
+        cut, place = min(ahead, len(pcm) // PCM_BYTES_PER_SAMPLE), self._heard
         is_drift = self._corrected is None or self._heard - self._corrected >= self._samples(DRIFT_EVERY_MS)
         if is_drift and ahead <= 2 * self._samples(DRIFT_MS):
             self._corrected = self._heard
@@ -251,6 +257,7 @@ class SideTrack:
             return pcm
         else:
             self._drop(self._heard, cut, "it came faster than it can be spoken")
+        self._note_seam(place, -cut)
         return pcm[cut * PCM_BYTES_PER_SAMPLE :]
 
     def _settle_run(self) -> None:
@@ -260,6 +267,8 @@ class SideTrack:
 
     def _add(self, pcm: bytes, start: int) -> None:
         """Add audio at its place, or what follows the closed segments of it."""
+        if self._is_live and self.first_sample is not None and start > self._heard:
+            self._note_seam(start, start - self._heard)
         before = self._next - start
         if before > 0:
             if self._is_live:
@@ -281,6 +290,13 @@ class SideTrack:
         self._pcm += bytes((start - self._next) * PCM_BYTES_PER_SAMPLE)
         self._next = start
         self._append(pcm)
+
+    def _note_seam(self, place: int, samples: int) -> None:
+        if self.seams and self.seams[-1][0] == place and samples < 0 and self.seams[-1][1] < 0:
+            # Quiet pieces one after the other.
+            samples += self.seams.pop()[1]
+        if len(self.seams) < MOST_SEAMS:
+            self.seams.append((place, samples))
 
     def _drop(self, start: int, samples: int, reason: str) -> None:
         length_ms = -(-samples * 1_000 // self.rate_hz)

@@ -11,7 +11,8 @@ Pipecat's queue.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pipecat.frames.frames import InputAudioRawFrame, OutputAudioRawFrame, StartFrame
@@ -60,6 +61,9 @@ class FileCall:
         talks_over: the caller does not wait for a greeting.
         begins_ms: the microphone delivers nothing before this time.
         first_samples: length of the first piece; 0 for that of the others.
+        pauses: places in the audio, in samples, before which the microphone delivers nothing for a time, in
+            milliseconds.
+        reports_delay: the transport reports that a chunk is heard when it is played.
         on_packet: called with the PCM of every chunk of bot audio as it is played, and with its place in the
             recording, on the clock of the event loop; must not block.
     """
@@ -77,6 +81,8 @@ class FileCall:
         talks_over: bool = False,
         begins_ms: int = 0,
         first_samples: int = 0,
+        pauses: Sequence[tuple[int, int]] = (),
+        reports_delay: bool = True,
         on_packet: Callable[[bytes, int], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -88,6 +94,8 @@ class FileCall:
         self.talks_over = talks_over
         self.begins_ms = begins_ms
         self.first_samples = first_samples
+        self.pauses = tuple(pauses)
+        self.reports_delay = reports_delay
         self.patience_ms = patience_ms
         self.on_packet = on_packet
         self.tail_ms = tail_ms
@@ -151,7 +159,10 @@ class FileInput(DirectAudioInput):
         silence = bytes(frame_bytes)
         next_bytes = call.first_samples * PCM_BYTES_PER_SAMPLE or frame_bytes
         position, at_ms, speaking, said_ms = 0, call.begins_ms, call.talks_over, None
+        pauses = deque(call.pauses)
         while True:
+            while pauses and position >= pauses[0][0] * PCM_BYTES_PER_SAMPLE:
+                at_ms += pauses.popleft()[1]
             await call.sleep_until_ms(at_ms + frame_ms)
             if not speaking:
                 greeted = call.bot_until_ms is not None and call.bot_silent_ms() >= SETTLE_MS
@@ -228,8 +239,9 @@ class FileTransport(BaseTransport):
         self._file_input = FileInput(self, call, params)
         self._file_output = FileOutput(call, params)
         declare_events(self, "on_client_connected", "on_client_disconnected")
-        # A chunk is in the recording from the moment that it is played.
-        events.publish(ClientDelayReported(events.now_ms(), 0))
+        if call.reports_delay:
+            # A chunk is in the recording from the moment that it is played.
+            events.publish(ClientDelayReported(events.now_ms(), 0))
 
     def set_gain_db(self, gain_db: float) -> None:
         """Set the gain (``SetsGain``) from the next chunk on; the chunk that is playing stays as it is."""
