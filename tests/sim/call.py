@@ -146,6 +146,7 @@ def simulate(
     tail_ms: int = 3_000,
     frame_ms: int = 20,
     talks_over: bool = False,
+    pauses: Sequence[tuple[int, int]] = (),
     bot: Mapping[str, Any] = MappingProxyType({}),
     guard: Mapping[str, Any] = MappingProxyType({}),
     endpoint: Mapping[str, Any] = MappingProxyType({"kind": "adaptive"}),
@@ -359,6 +360,7 @@ def simulate(
             limit_s=limit_s,
             frame_ms=frame_ms,
             talks_over=talks_over,
+            pauses=pauses,
             on_packet=on_packet,
         )
 

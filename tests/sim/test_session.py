@@ -48,6 +48,15 @@ def test_words_of_a_call_replay_in_the_same_order(tmp_path: Path):
     assert replay(recorded).difference is None
 
 
+def test_a_caller_of_whom_nothing_came_for_a_time_goes_on_after_it(tmp_path: Path):
+    said = [voice(400), voice(400), silence(600)]
+    call = simulate(said, tmp_path, talks_over=True, pauses=[(400 * 16, 3_000)])
+    hops = np.abs(call.stereo[:, 0]).reshape(-1, 160).max(axis=1) > 0.01
+    loud_ms = np.flatnonzero(hops) * 10
+    assert not hops[41:339].any()
+    assert loud_ms[0] < 20 and loud_ms[-1] == pytest.approx(3_790, abs=30)
+
+
 def test_the_transport_tells_playout_how_far_away_the_ear_is(tmp_path: Path):
     delays_ms: list[int] = []
 

@@ -4,14 +4,25 @@ import json
 import uuid
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from parley.command.bot_line import main
+from parley.command.file_call import FILE
 from parley.command.main import main as parley
-from parley.command.replay import FirstAudio, first_audio_of, mode_of, until_typed
+from parley.command.replay import (
+    FirstAudio,
+    delays_of,
+    first_audio_of,
+    mode_of,
+    pauses_of,
+    row_of,
+    until_typed,
+)
 from parley.pipelines.modes import CASCADE, DUPLEX, REALTIME
 from parley.recording.call_files import CallFiles
 from parley.recording.folder import TIMELINE, CallRecording
+from parley.recording.heard_audio import HeardAudio
 from parley.recording.timeline import RecordedTimeline
 from parley.recording.typed import TypedTurn
 
@@ -98,3 +109,34 @@ def test_a_call_goes_on_until_the_last_text_is_typed():
     assert until_typed(second, beginning, ()) == second
     assert until_typed(second, beginning, (TypedTurn(1_400, "a"),)) == second
     assert until_typed(second, beginning, (TypedTurn(2_500, "a"),)) == second + second
+
+
+@pytest.mark.parametrize(
+    ("transport", "row"),
+    [
+        ("webrtc", "webrtc"),
+        ("phone", "twilio"),
+        ("local", "local"),
+        ("file", FILE),
+        # What was played in a room is not known, and a socket is named by the dialect of its client.
+        ("daily", FILE),
+        ("openai_realtime", FILE),
+        ("", FILE),
+        (None, FILE),
+    ],
+)
+def test_a_call_has_the_capabilities_of_its_transport(transport: object, row: str):
+    assert row_of(transport) == row
+
+
+def test_pauses_and_delays_are_those_of_the_recorded_caller():
+    beginning = FirstAudio(1_600, 320, after_ms=0, left_out_ms=0)
+    heard = HeardAudio(np.zeros(9_000, np.float32), ((800, 16_000), (3_200, 8_000)))
+    assert pauses_of(heard, beginning) == [(1_600, 500)]
+    events = [
+        {"at_ms": 10, "event": "ClientDelayReported", "delay_ms": 40},
+        {"at_ms": 40, "event": "CallerJoined"},
+        {"at_ms": 2_040, "event": "ClientDelayReported", "delay_ms": 90},
+        {"at_ms": 3_000, "event": "ClientDelayReported", "delay_ms": "late"},
+    ]
+    assert delays_of(RecordedTimeline(events=events)) == [(0, 40), (2_000, 90)]

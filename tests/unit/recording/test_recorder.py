@@ -21,6 +21,8 @@ from parley.core.call_events import (
     RecordingDegraded,
     RecordingEnded,
     RecordingStarted,
+    SpeechHeld,
+    SpeechSettled,
     TurnEndDecided,
     TurnEnded,
     TurnStarted,
@@ -32,6 +34,7 @@ from parley.core.errors import MediaError
 from parley.core.pictures import Picture, picture_key
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
+from parley.recording.held_segments import RecordedRedaction
 from parley.recording.merge import main, merge_call
 from parley.recording.recorder import MOST_WAITING, CallRecorder, RecordingSource
 from parley.recording.retention import RemovedSessions
@@ -53,6 +56,7 @@ class OneCall:
         merges: bool = False,
         is_live: bool = False,
         began_s_ago: float = 0.0,
+        redaction: RecordedRedaction | None = None,
         **settings: object,
     ) -> None:
         self.events = CallEvents()
@@ -65,7 +69,14 @@ class OneCall:
         self.recorder = CallRecorder(
             RecordingSettings.model_validate({"folder": folder, "min_free_gb": 0, **settings}),
             RecordingSource(
-                str(uuid.uuid4()), uuid.uuid4().hex, "webrtc", "embedded", is_live, self.began_us, 5_000_000
+                str(uuid.uuid4()),
+                uuid.uuid4().hex,
+                "webrtc",
+                "embedded",
+                is_live,
+                self.began_us,
+                5_000_000,
+                redaction=redaction,
             ),
             self.events,
             disk=self.disk,
@@ -116,6 +127,29 @@ async def test_both_sides_are_in_segments_and_in_one_stereo_file(tmp_path: Path)
     assert np.array_equal(stereo[24_000:, 1], bot)
     # The caller has half the rate of the file and is raised to it.
     assert np.abs(stereo[2_000:20_000, 0] - 500).max() <= 5
+
+
+async def test_a_kill_loses_the_words_that_are_not_decided_where_they_are_redacted(tmp_path: Path):
+    hides = RecordedRedaction(("card_number",), "silence")
+    call = OneCall(tmp_path, began_s_ago=20.0, redaction=hides)
+    call.recorder.start()
+    began_ms = call.began_us // 1_000
+    # The caller speaks from the seventh second on, and has not come to an end.
+    call.events.publish(SpeechHeld(began_ms + 20_000, began_ms + 6_000))
+    for seconds in (20, 1):
+        call.recorder.hear(np.full(seconds * RATE_HZ, 500, "<i2").tobytes(), RATE_HZ)
+    call.play(20.0)
+    await until(lambda: 3 in read_recording(call.path).segments(BOT_AUDIO))
+    # All that a kill would leave: the undecided words were never on the disk.
+    assert sorted(read_recording(call.path).segments(CALLER_AUDIO)) == [0]
+    call.events.publish(
+        SpeechSettled(began_ms + 22_000, began_ms + 20_000, ((began_ms + 8_000, began_ms + 9_000),))
+    )
+    call.recorder.hear(np.full(RATE_HZ, 500, "<i2").tobytes(), RATE_HZ)
+    await until(lambda: 2 in read_recording(call.path).segments(CALLER_AUDIO))
+    second, _ = soundfile.read(read_recording(call.path).segments(CALLER_AUDIO)[1], dtype="int16")
+    assert not second[3 * RATE_HZ : 4 * RATE_HZ].any() and second[: 3 * RATE_HZ].all()
+    await call.close()
 
 
 async def test_a_segment_that_cannot_be_written_is_an_event_and_the_next_one_is(tmp_path: Path):
