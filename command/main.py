@@ -54,6 +54,7 @@ SUBCOMMANDS: Mapping[str, Subcommand] = {
         "parley.command.doctor.main:main",
         "check a deployment before traffic: ports, clocks, disks, engines, a call",
     ),
+    "forget": Subcommand("parley.command.forget:main", "remove everything of a person from a running server"),
     "config": Subcommand("parley.command.config:main", "print every setting of a deployment, or the schema"),
     "key": Subcommand("parley.command.key:main", "make a key for an application, and its hash for a server"),
     "models": Subcommand(

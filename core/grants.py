@@ -10,6 +10,8 @@ from enum import StrEnum
 
 # Between the digest of a key and the name of a user in ``ClientIdentity.owner``.
 USER_SEPARATOR = ":"
+# Beginning of the owner that a browser without a credential is, by its cookie.
+BROWSER_PREFIX = "browser."
 
 
 class KeyScope(StrEnum):
@@ -106,6 +108,11 @@ class ClientIdentity:
             return False
         own = session_owner in (self.owner, self.browser)
         return own or (self.is_application and session_owner.startswith(self.owner + USER_SEPARATOR))
+
+
+def names_person(session_owner: str) -> bool:
+    """Return whether an owner of sessions is a browser or one user, and not an application with its users."""
+    return session_owner.startswith(BROWSER_PREFIX) or USER_SEPARATOR in session_owner
 
 
 ANONYMOUS = ClientIdentity()

@@ -92,6 +92,7 @@ async def open_conversations(deployment: Deployment, answering: LlmRuntime) -> A
             redactor=deployment.redactor(),
             vault=vault,
             evidence=_evidence_of(deployment),
+            contexts=answering.contexts,
         )
         expiring = None if vault is None else asyncio.create_task(vault.run(), name="parley.vault")
         try:

@@ -185,6 +185,14 @@ class RecordingSummaries:
             summaries.append(_summary(recording, timeline))
         return [*problems[-MOST_CALLS:], *summaries], read_bytes
 
+    def forget(self, session_id: str) -> int:
+        """Drop what is kept of a session that was deleted; return the number of its calls."""
+        with self._lock:
+            calls = [path for path in self._known if path.parent.name == session_id]
+            for path in calls:
+                del self._known[path]
+        return len(calls)
+
     def _timeline(self, recording: CallRecording) -> tuple[RecordedTimeline, int]:
         version = recording.files.version(recording.path / TIMELINE)
         if version is None:

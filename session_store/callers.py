@@ -3,7 +3,7 @@
 A caller is identified by a digest of the number under a key of the deployment. The database holds no
 telephone numbers, and access to it alone does not allow trying all of them. A code refers to one session, can
 be used once, and expires after some minutes. It is stored in plain text, because a reader of the database can
-read the sessions as well. Both are deleted with their session.
+read the sessions as well. Both are deleted with their session. ``people`` finds the sessions of a number.
 
 Plain functions over a connection, the same for both databases.
 """
@@ -13,7 +13,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from parley.core.errors import UnknownSessionError
 from parley.session_store.rows import shown_id
-from parley.session_store.schema import call_code_table, caller_table, session_table
+from parley.session_store.schema import call_code_table, caller_session_table, caller_table, session_table
 
 _caller = caller_table.c
 _code = call_code_table.c
@@ -49,7 +49,8 @@ def read_caller(connection: sa.Connection, *, tenant: str, digest: str, since_us
 
 
 def drop_callers(connection: sa.Connection, *, session_id: str) -> int:
-    """Delete the numbers by which a session is continued; return how many there were."""
+    """Delete the numbers of a session; return how many continued it."""
+    connection.execute(sa.delete(caller_session_table).where(caller_session_table.c.session_id == session_id))
     return connection.execute(sa.delete(caller_table).where(_caller.session_id == session_id)).rowcount
 
 

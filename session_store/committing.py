@@ -18,6 +18,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from parley.core.errors import FencedError, SessionExistsError, StoreError, UnknownSessionError
 from parley.session_store.database import CHANNEL, LockedError
 from parley.session_store.events import Event, Kind
+from parley.session_store.removal import RemovedRows, count_rows
 from parley.session_store.rows import (
     DRAFT_COLUMNS,
     Row,
@@ -29,6 +30,9 @@ from parley.session_store.rows import (
 )
 from parley.session_store.schema import event_table, session_table, session_tag_table
 
+# What an announcement says of a session that was deleted, by retention and on request; of any other it has
+# the newest event.
+EXPIRED, ERASED = "0", "erased"
 # Rows in one statement: far below the maximum number of parameters of a driver.
 CHUNK = 500
 # Of tags that an import brings; ``tags`` makes no more and no longer ones.
@@ -264,8 +268,8 @@ def write_tags(connection: sa.Connection, session_id: str, tags: Iterable[str]) 
         connection.execute(_insert_tags, rows)
 
 
-def delete_session(connection: sa.Connection, session_id: str) -> None:
-    """Delete every row of a session.
+def delete_session(connection: sa.Connection, session_id: str) -> RemovedRows:
+    """Delete every row of a session; return how many there were, by kind.
 
     Raises:
         UnknownSessionError: there is no such session.
@@ -274,7 +278,9 @@ def delete_session(connection: sa.Connection, session_id: str) -> None:
     sessions, locked = _lock_sessions(connection, {session_id})
     if session_id not in sessions:
         raise _refusal(session_id, known=False, locked=locked)
-    _delete_sessions(connection, [session_id])
+    removed = count_rows(connection, session_id)
+    _delete_sessions(connection, [session_id], ERASED)
+    return removed
 
 
 def delete_oldest(connection: sa.Connection, before_us: int, *, sessions: int, events: int) -> list[str]:
@@ -292,7 +298,7 @@ def delete_oldest(connection: sa.Connection, before_us: int, *, sessions: int, e
             break
         chosen.append(row.id)
     if chosen:
-        _delete_sessions(connection, chosen)
+        _delete_sessions(connection, chosen, EXPIRED)
     return chosen
 
 
@@ -301,10 +307,10 @@ def touch(connection: sa.Connection) -> None:
     connection.execute(_touch_one)
 
 
-def _delete_sessions(connection: sa.Connection, ids: Sequence[str]) -> None:
+def _delete_sessions(connection: sa.Connection, ids: Sequence[str], why: str) -> None:
     # Their events are deleted with them, by the foreign key.
     connection.execute(_delete, {"ids": _padded(ids)})
-    _notify(connection, (f"{id_} 0" for id_ in ids))
+    _notify(connection, (f"{id_} {why}" for id_ in ids))
 
 
 def _lock_sessions(

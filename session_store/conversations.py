@@ -11,6 +11,7 @@ from collections.abc import (
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from loguru import logger
 
@@ -25,6 +26,7 @@ from parley.session_store.compaction import Compactor
 from parley.session_store.conversation import Conversation, ConversationSettings, ConversationTuning
 from parley.session_store.events import Event, Kind
 from parley.session_store.evidence import EVIDENT, EvidenceChain, EvidenceSource
+from parley.session_store.followers import SessionDeleted
 from parley.session_store.memory import (
     IN_VIEW,
     current_events,
@@ -36,6 +38,7 @@ from parley.session_store.prompt import (
     PromptView,
     prompt_view,
 )
+from parley.session_store.removal import RemovedRows
 from parley.session_store.rows import SHOWN_CHARS, shown_id
 from parley.session_store.store import SessionStore, SessionWriter
 from parley.session_store.tier_board import TierBoard
@@ -44,6 +47,18 @@ from parley.session_store.vault import Vault
 
 # Events that are signed with one commit when a session is opened.
 CAUGHT_UP = 200
+
+
+class SessionContexts(Protocol):
+    """Workers that keep contexts of sessions between their streams."""
+
+    async def forget(self, session_id: str) -> int:
+        """Have every worker drop what it keeps of a session; return the number of contexts.
+
+        Raises:
+            EngineError: a worker that may have one did not confirm it.
+        """
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -78,9 +93,10 @@ class Conversations:
         redactor: hides personal data in what is stored; None for none.
         vault: keeps what is hidden; None: it is gone.
         evidence: signs evidence of what was said; None for none.
+        contexts: where workers keep contexts of sessions; None: there is none.
 
     Attributes:
-        vault: as given.
+        vault, contexts: as given.
         board: sessions that wait for a human, or that a human has.
     """
 
@@ -93,8 +109,10 @@ class Conversations:
         redactor: Redactor | None = None,
         vault: Vault | None = None,
         evidence: EvidenceSource | None = None,
+        contexts: SessionContexts | None = None,
     ) -> None:
-        self.store = store
+        self.store, self.contexts = store, contexts
+        store.deletions.subscribe(self._on_deleted)
         self._evidence = evidence
         self._redactor = redactor
         self.vault = vault
@@ -202,18 +220,24 @@ class Conversations:
                 entry.retiring.cancel()
             await self._end(session_id, entry)
 
-    async def delete(self, session_id: str) -> None:
-        """Delete a session completely, also where it is open.
+    async def delete(self, session_id: str) -> RemovedRows:
+        """Delete a session from the store, also where it is open; return what was deleted.
 
         Raises:
             UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
-        await self.store.delete(session_id)
+        return await self.store.delete(session_id)
+
+    def _on_deleted(self, deleted: SessionDeleted) -> None:
+        """End what is open of a deleted session here, also where another process has deleted it."""
+        session_id = deleted.session_id
         entry = self._open.get(session_id)
         conversation = None if entry is None else _opened(entry)
         if conversation is not None:
             conversation.lose(UnknownSessionError(f"session {shown_id(session_id)} was deleted"))
+        # Words of a human about the person.
+        self.board.whispers.pop(session_id, None)
 
     async def release(self, session_id: str, why: str) -> bool:
         """Make the holders of a session here lose it, as if another process had claimed it.

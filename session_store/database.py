@@ -42,6 +42,8 @@ Work = Callable[[sa.Connection], T]
 
 # Every commit notifies it with "session seq", so that followers in other processes read at once.
 CHANNEL = "session_store"
+# Longest wait of the emptying of SQLite's log for a reader; commits wait as long.
+SCRUB_WAIT_MS = 50
 READERS = 4
 # Pages of SQLite's write-ahead log, 4 KiB each, before they are copied into the file. The commit that reaches
 # the limit does the copying. A commit of twenty sessions writes 65 pages (each session is a page of three
@@ -110,6 +112,14 @@ class Database(ReadDatabase, Protocol):
 
         Raises:
             StoreError: as the module docstring lists.
+        """
+        ...
+
+    async def scrub(self) -> bool:
+        """Remove deleted rows from the files of this process; return False where a reader prevents it now.
+
+        Raises:
+            StoreUnavailableError: the database does not answer.
         """
         ...
 
@@ -343,6 +353,16 @@ class SqliteDatabase(SqliteReader):
     async def write(self, work: Work[T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._transact, work)
 
+    async def scrub(self) -> bool:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._empty_log)
+
+    def _empty_log(self) -> bool:
+        """Move the log into the file and cut it to nothing, unless a reader keeps it for long."""
+        how: dict[str, Any] = {"busy_timeout_ms": SCRUB_WAIT_MS, "poolclass": NullPool}
+        with _translated("SQLite"), self._make_engine(None, **how).connect() as connection:
+            row = connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").first()
+        return row is not None and row[0] == 0
+
     async def listen(self, heard: Callable[[str], None]) -> None:
         # A file announces nothing: followers poll for the writes of other processes.
         await asyncio.get_running_loop().create_future()
@@ -509,6 +529,10 @@ class PostgresDatabase:
         with _translated("PostgreSQL"):
             async with asyncio.timeout(self._settings.attempt_s), self._engine.connect() as connection:
                 return await connection.run_sync(work)
+
+    async def scrub(self) -> bool:
+        # Its dead rows are the server's own: it removes them with its next vacuum.
+        return True
 
     async def listen(self, heard: Callable[[str], None]) -> None:
         with _translated("PostgreSQL"):

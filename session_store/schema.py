@@ -2,7 +2,8 @@
 
 A claim updates its row of ``session``, and every append locks it; rows of ``event`` are only inserted. A
 session's events lie together on disk, in order of commit. ``caller`` and ``call_code`` name the session of a
-caller's next phone call (``callers``), ``call_link`` that of a running one (``call_links``), ``share_link``
+caller's next phone call (``callers``), ``caller_session`` those in which a number has called, ``call_link``
+that of a running one (``call_links``), ``share_link``
 the links by which a session is read without a credential (``share_links``), and ``session_comment`` what
 readers noted (``comments``), ``vault_entry`` what redaction replaced, encrypted (``vault``), and
 ``session_tag`` the tags of a session (``tags``); they are deleted with their session. ``retention`` holds the
@@ -18,7 +19,7 @@ import sqlalchemy as sa
 # Not alembic's default name: the database may be shared with a program that has its own migrations.
 VERSION_TABLE = "session_store_version"
 # The newest revision in ``migrations/versions``.
-HEAD = "0016"
+HEAD = "0017"
 
 metadata = sa.MetaData()
 
@@ -40,6 +41,8 @@ session_table = sa.Table(
     # Context that a worker has of it; NULL: none (``models.llm.hosted.session_cache``).
     sa.Column("kv_handle", sa.Text),
     sa.Index("session_by_creation", "tenant", "created_us", "id"),
+    # By it everything of a person is found (``people``). An append changes no owner.
+    sa.Index("session_by_owner", "owner"),
     sqlite_with_rowid=False,
 )
 
@@ -78,6 +81,18 @@ caller_table = sa.Table(
     sa.Column("last_us", sa.BigInteger, nullable=False),
     sa.Index("caller_by_session", "session_id"),
     sa.Index("caller_by_age", "last_us"),
+    sqlite_with_rowid=False,
+)
+
+caller_session_table = sa.Table(
+    "caller_session",
+    metadata,
+    # Digest of the number alone, whichever number it called (``protocols.phone_numbers``), under a key that
+    # the database does not hold. The row lives as long as its session, so that everything of a caller can be
+    # found.
+    sa.Column("digest", sa.String(64), primary_key=True),
+    sa.Column("session_id", sa.String(36), sa.ForeignKey("session.id", ondelete="CASCADE"), primary_key=True),
+    sa.Index("caller_session_by_session", "session_id"),
     sqlite_with_rowid=False,
 )
 

@@ -60,7 +60,7 @@ from parley.session_store.committing import (
 )
 from parley.session_store.database import Database, ReadDatabase, Work, database, read_only_database
 from parley.session_store.events import Event, Kind
-from parley.session_store.followers import SessionFollowers, listen
+from parley.session_store.followers import SessionDeletions, SessionFollowers, listen
 from parley.session_store.reading import (
     JsonPage,
     TimelinePage,
@@ -74,6 +74,7 @@ from parley.session_store.reading import (
     read_sessions,
     read_timeline,
 )
+from parley.session_store.removal import RemovedRows
 from parley.session_store.retention import US_PER_DAY, RetentionClock
 from parley.session_store.rows import MAX_INT, SESSION_ID, SessionInfo, is_tenant
 from parley.session_store.searching import SessionSearch, SessionSummary, search_sessions
@@ -350,7 +351,11 @@ class SessionReader:
 
 
 class SessionStore(SessionReader):
-    """Full access to a store. Created by ``open``, ended by ``close``."""
+    """Full access to a store. Created by ``open``, ended by ``close``.
+
+    Attributes:
+        deletions: of sessions on request, in this process and others.
+    """
 
     def __init__(
         self, opened: Database, settings: StoreTuning, clock: Clock, now_us: Callable[[], int]
@@ -360,6 +365,7 @@ class SessionStore(SessionReader):
         self._clock = clock
         self._wall_us = now_us
         self._followers = SessionFollowers()
+        self.deletions = SessionDeletions()
         self._commits = GroupCommit(opened, settings, clock, self._followers.wake)
         self._tasks: set[asyncio.Task[None]] = set()
         self._retention = RetentionClock(clock, now_us)
@@ -478,20 +484,32 @@ class SessionStore(SessionReader):
                 if is_last:
                     await _within(news.wait(), self._settings.poll_s)
 
-    async def delete(self, session_id: str) -> None:
-        """Delete a session with all its events. Its followers end, and its writer gets UnknownSessionError.
+    async def delete(self, session_id: str) -> RemovedRows:
+        """Delete a session with all its events; return what was deleted.
+
+        Its followers end, and its writer gets UnknownSessionError.
 
         Raises:
             UnknownSessionError: there is no session with that id.
             StoreUnavailableError: the database does not answer.
         """
         _check_id(session_id)
-        await self._run_once(
-            partial(delete_session, session_id=session_id),
-            UnknownSessionError,
-            within_s=self.turn_deadline_s,
-        )
+        with self.deletions.deleting(session_id):
+            removed = await self._run_once(
+                partial(delete_session, session_id=session_id),
+                UnknownSessionError,
+                within_s=self.turn_deadline_s,
+            )
         self._followers.wake([session_id])
+        return removed
+
+    async def scrub(self) -> bool:
+        """Overwrite what deleted rows have left in the files of a SQLite store; return False to try again.
+
+        The file itself has zeros in their places (``secure_delete``); its log has them until it is emptied.
+        PostgreSQL keeps dead rows until its own vacuum.
+        """
+        return await self._database.scrub()
 
     async def retain(self, days: float) -> int:
         """Delete sessions whose last event is older, at most ``RETAIN_SESSIONS``; return how many.
@@ -744,9 +762,7 @@ class SessionStore(SessionReader):
             # The cancelled work leaves the queue: it is not committed after its caller was refused.
             raise StoreUnavailableError(f"the database accepted nothing for {seconds:g} s") from error
 
-    async def _run_once(
-        self, work: Work[None], done: type[StoreError], *, within_s: float | None = None
-    ) -> None:
+    async def _run_once(self, work: Work[T], done: type[StoreError], *, within_s: float | None = None) -> T:
         """Run a transaction that takes effect once, and raises ``done`` when it has taken effect already.
 
         The answer to a commit may be lost with its connection; a second attempt then finds it done.
@@ -756,24 +772,25 @@ class SessionStore(SessionReader):
             done: error of work that has taken effect before.
             within_s: the deadline; None for that of appends.
         """
-        ran = False
+        results: list[T] = []
 
         def attempt(connection: sa.Connection) -> None:
-            nonlocal ran
-            work(connection)
-            ran = True
+            results.append(work(connection))
 
         running = self._commits.run(attempt)
         try:
             await (running if within_s is None else self._committed_within(within_s, running))
         except done:
-            if not ran:
+            if not results:
                 raise
+        return results[-1]
 
     def _start(self) -> None:
         self._commits.start()
         self._tasks.add(
-            asyncio.create_task(listen(self._database, self._followers), name="session_store.listener")
+            asyncio.create_task(
+                listen(self._database, self._followers, self.deletions), name="session_store.listener"
+            )
         )
         if self._settings.retention_days is not None:
             self._tasks.add(

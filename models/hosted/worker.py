@@ -101,9 +101,43 @@ class OneWorker:
         """Return the first message of a link that watches the state of the worker."""
         return self._first(MessageType.WATCH, "")
 
+    def watches(self) -> list[tuple[str, EngineMessage]]:
+        """Return the address of the worker with ``watch`` (``models.llm.hosted.engine.SessionLeasing``)."""
+        return [(self._address.url, self.watch())]
+
     def _first(self, type_: MessageType, session_id: str, epoch: int = 0) -> EngineMessage:
         claim = Claim(self._address.name, "", session_id, epoch, int(time.time()) + TOKEN_S)
         return EngineMessage(type_, facts=claim.facts(sign(self._secret, claim)))
+
+
+def forget_session(
+    url: str, watch: EngineMessage, session_id: str, *, engine: str, within_s: float
+) -> int | None:
+    """Have a worker drop what it keeps of a deleted session; return the number of contexts. Blocks.
+
+    Args:
+        url: address of the worker.
+        watch: the first message of a link that watches it.
+        session_id: of the session.
+        engine: registry name of the engine, for errors.
+        within_s: longest wait for each step.
+
+    Returns:
+        None where the worker is of a release that cannot; it drops the context by itself after a while.
+
+    Raises:
+        AgentError: the worker is not reached, or does not answer.
+    """
+    link = ConversationLink(url, watch, open_s=within_s, write_s=within_s, engine=engine)
+    try:
+        # A worker that does not know the message would end the link.
+        if not (link.facts.get("engine") or {}).get("forgets"):
+            return None
+        answer = link.ask(MessageType.FORGET, {"session_id": session_id}, within_s=within_s)
+        contexts = None if answer is None else answer.facts.get("contexts")
+        return contexts if isinstance(contexts, int) else 0
+    finally:
+        link.close()
 
 
 def loaded_engine(

@@ -303,6 +303,11 @@ class LlmRuntime:
         )
 
     @property
+    def contexts(self) -> HostedLlm | None:
+        """Workers that keep contexts of sessions between their streams; None: there are none."""
+        return self._causal if isinstance(self._causal, HostedLlm) else None
+
+    @property
     def calls_tools(self) -> bool:
         """True when the model may call tools.
 

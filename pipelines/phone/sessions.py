@@ -106,7 +106,9 @@ class PhoneSessions:
         while True:
             if session_id is not None:
                 await self._conversations.release(session_id, TAKEN)
-            work = [] if digest is None else [partial(self._note, digest, linked=linked)]
+            work = [partial(self._note_person, phone)]
+            if digest is not None:
+                work.append(partial(self._note, digest, linked=linked))
             if links is not None and earlier is None:
                 work.append(partial(self._link, phone, links, holder))
             held = partial(hold_one, earlier=earlier, line=line)
@@ -146,6 +148,7 @@ class PhoneSessions:
             try:
                 if self._links is not None and not phone.session:
                     await self._link(phone, self._links, holder, own_id)
+                await self._note_person(phone, own_id)
                 if digest is not None:
                     await self._note(digest, own_id, linked=session_id is not None)
                 has_ended = await hold_one(conversation)
@@ -239,6 +242,16 @@ class PhoneSessions:
             await links.began(phone, session_id, holder)
         except StoreError as error:
             logger.warning(f"a call cannot go on if its stream is lost: {error}")
+
+    async def _note_person(self, phone: PhoneCall, session_id: str) -> None:
+        """Note whose session it is, also where the call has a session of its own."""
+        try:
+            if phone.direction == "outbound":
+                await self._book.note(session_id, phone.called)
+            else:
+                await self._book.note(session_id, phone.caller, verstat=phone.verstat)
+        except StoreError as error:
+            logger.warning(f"cannot store whose session it is: {error}")
 
     async def _note(self, digest: str, session_id: str, *, linked: bool) -> None:
         """Link the number to the session when a call begins, as a caller who is cut off calls again."""

@@ -47,8 +47,9 @@ class MessageType(StrEnum):
     RESUME = "resume"
     RELEASE = "release"
     PING = "ping"
-    # From an operator.
+    # From who watches a worker: end; FORGET, drop the context of a deleted session, where it "forgets".
     DRAIN = "drain"
+    FORGET = "forget"
     # To the owner.
     LEASED = "leased"
     REFUSED = "refused"

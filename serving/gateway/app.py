@@ -77,6 +77,8 @@ from parley.serving.gateway.openai_http.errors import OPENAI_PATHS, add_openai_e
 from parley.serving.gateway.openai_http.models import model_names, models_router
 from parley.serving.gateway.page_files import page_files
 from parley.serving.gateway.pages import serve_page
+from parley.serving.gateway.people_api import people_api
+from parley.serving.gateway.person_erasure import PersonEraser
 from parley.serving.gateway.phone.call_code_api import caller_api
 from parley.serving.gateway.phone.call_links import CallLinks
 from parley.serving.gateway.phone.call_manager import CallManager
@@ -95,10 +97,11 @@ from parley.serving.gateway.session_api import (
     PATH,
     UPLOAD_PATH,
     AnswerTyped,
+    SessionRoutes,
     on_store_error,
-    session_api,
     typed_turn_limit,
 )
+from parley.serving.gateway.session_erasure import SessionEraser
 from parley.serving.gateway.settings import COUNTED_CLIENTS, ServerSettings, ServerTuning
 from parley.serving.gateway.share_routes import PAGE_PATH, SHARED_PATH
 from parley.serving.gateway.sockets.chat_sockets import CHAT_PATH, ChatSockets
@@ -245,6 +248,7 @@ def create_app(
         human_desk=human_desk,
     )
 
+    eraser = None if conversations is None else SessionEraser(conversations, audit, recordings, replays)
     door = BrowserCalls(open_door, calls, bodies).door
 
     async def drain() -> None:
@@ -263,6 +267,8 @@ def create_app(
             # Calls that say goodbye have the machine.
             await replays.close()
         await drain()
+        if eraser is not None:
+            await eraser.close()
         await usage.close()
         page.close()
         if human_desk is not None:
@@ -338,17 +344,20 @@ def create_app(
         )
     if settings.eval_socket:
         app.include_router(_eval_socket(gateway, sockets))
-    if conversations is not None and type_turn is not None:
+    if conversations is not None and eraser is not None and type_turn is not None:
         turns = typed_turn_limit(settings)
         app.include_router(
-            session_api(
-                *(conversations, type_turn, settings, usage, access, operators, audit, turns),
+            SessionRoutes(
+                *(conversations, type_turn, settings, usage, access, operators, audit, turns, eraser),
                 recordings=recordings,
                 replays=None if replays is None else ReplayAccess(replays, calls.has_room),
-            )
+            ).router()
         )
+        people = PersonEraser(conversations.store, eraser, keys, book)
+        app.include_router(people_api(people, operators, audit, settings))
         if modes:
             completions = ChatCompletions(models, conversations, type_turn, settings, usage, access, turns)
+            eraser.add_memory(completions)
             app.include_router(completions.router())
         if recordings is not None:
             app.include_router(pin_api(Pins(recordings.folder, recordings.bucket), operators, audit))

@@ -108,6 +108,7 @@ def add_recording_routes(
     folder: Path,
     bucket: RecordingBucket | None = None,
     *,
+    summaries: RecordingSummaries,
     in_use: Sequence[Depends],
     pace: ReadPace,
     client: Callable[[Request], str],
@@ -119,13 +120,12 @@ def add_recording_routes(
         router: of the sessions.
         folder: of the recordings.
         bucket: to which they move; None: they stay.
+        summaries: of the calls of the same folder and bucket.
         in_use: check that a client may read the session.
         pace: of long answers.
         client: returns the address of a client, for counting.
         stall_s: longest wait for a reader to receive a part of a file.
     """
-
-    summaries = RecordingSummaries(folder, bucket)
     files = RecordingFiles(folder, bucket, pace, client, stall_s=stall_s)
 
     @router.get("/{session_id}/recordings", dependencies=in_use)

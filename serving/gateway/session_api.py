@@ -18,7 +18,8 @@
     GET    /api/sessions/{id}/comments        notes of its readers (``comment_routes``)
     GET    /api/sessions/{id}/shares          links by which others read it (``share_routes``)
     GET    /api/sessions/{id}/evidence        whether its signed evidence holds (``evidence_routes``)
-    DELETE /api/sessions/{id}                 deletes it completely
+    DELETE /api/sessions/{id}                 deletes it completely; answers with what was removed, by kind
+                                              (``session_erasure``)
 
 Without client keys a client with an id reads and types; with keys the session is its owner's (``access``).
 Listing and importing are reserved for the operator (``auth.admin_auth``), deletion for the owner or the
@@ -46,14 +47,12 @@ from typing import Annotated, Literal, Protocol
 
 from fastapi import APIRouter, Depends, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
-from loguru import logger
 from pydantic import BaseModel, ConfigDict, Field
 
 from parley.core.errors import (
     AgentError,
     FencedError,
     KeyReusedError,
-    MediaError,
     SessionExistsError,
     StoreUnavailableError,
     UnknownSessionError,
@@ -61,7 +60,7 @@ from parley.core.errors import (
 from parley.core.grants import ClientIdentity, KeyScope
 from parley.core.pictures import PictureFile
 from parley.protocols.openai_chat import CompletionCall, CompletionTurn, ToolOffer
-from parley.runtime.object_store import ObjectStoreError
+from parley.recording.library import RecordingSummaries
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -76,6 +75,7 @@ from parley.serving.gateway.limits import ConcurrencyLimit, Slot
 from parley.serving.gateway.minicpm.session_routes import MiniCpmSessions
 from parley.serving.gateway.recording_routes import SessionRecordings, add_recording_routes
 from parley.serving.gateway.replays.routes import ReplayAccess, ReplayRoutes
+from parley.serving.gateway.session_erasure import SessionEraser
 from parley.serving.gateway.settings import ServerTuning
 from parley.serving.gateway.share_routes import SharedSession, ShareReading, add_share_routes
 from parley.serving.gateway.tag_routes import MOST_GIVEN_CHARS, add_tag_routes, checked
@@ -83,7 +83,7 @@ from parley.session_store.comments import SessionComments
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event, Kind
 from parley.session_store.faults import log_failure
-from parley.session_store.rows import MAX_INT, SESSION_ID, SHOWN_CHARS, SessionInfo
+from parley.session_store.rows import MAX_INT, SESSION_ID, SessionInfo
 from parley.session_store.searching import SessionSearch
 from parley.session_store.tags import SessionTags
 
@@ -208,19 +208,8 @@ def typed_turn_limit(settings: ServerTuning) -> ConcurrencyLimit:
     )
 
 
-def session_api(
-    conversations: Conversations,
-    type_turn: AnswerTyped,
-    settings: ServerTuning,
-    usage: UsageLimits,
-    access: Access,
-    operators: AdminAuth,
-    audit: AuditLog,
-    turns: ConcurrencyLimit,
-    recordings: SessionRecordings | None = None,
-    replays: ReplayAccess | None = None,
-) -> APIRouter:
-    """Return the routes.
+class SessionRoutes:
+    """Routes of the sessions.
 
     Args:
         conversations: of this process, with their store.
@@ -229,76 +218,175 @@ def session_api(
         usage: limits the sessions that each client may begin; ``type_turn`` counts the turns.
         access: checks that a client may create or use a session.
         operators: checks that a client may list and import.
-        audit: records deletions.
+        audit: records comments that are deleted, and links.
         turns: limits concurrent typed turns, in all and of each session (``typed_turn_limit``).
+        eraser: deletes sessions.
         recordings: recordings of the calls of the sessions; None for none.
         replays: of recorded calls, for the operator; None for none.
     """
-    store = conversations.store
-    followers = ConcurrencyLimit(
-        settings.max_followers,
-        f"{settings.max_followers} readers follow sessions here, try again later",
-        each=settings.max_session_followers,
-        each_full=f"{settings.max_session_followers} readers follow this session, try again later",
-    )
 
-    pace = ReadPace(settings)
-
-    def client(request: Request) -> str:
-        return client_of(request, trusted_proxies=settings.trusted_proxies)
-
-    def origin_allowed(request: Request) -> None:
-        check_origin(request, allowed=settings.allowed_origins)
-
-    async def used_for(scope: KeyScope, session_id: str, request: Request) -> ClientIdentity:
-        identity = await access.identify(request, scope)
-        if not access.is_open:
-            access.check_use(identity, session_id, (await store.info(session_id)).owner)
-        return identity
-
-    async def used(session_id: SessionId, request: Request) -> ClientIdentity:
-        return await used_for(
-            KeyScope.READ if request.method in ("GET", "HEAD") else KeyScope.OPERATE, session_id, request
+    def __init__(
+        self,
+        conversations: Conversations,
+        type_turn: AnswerTyped,
+        settings: ServerTuning,
+        usage: UsageLimits,
+        access: Access,
+        operators: AdminAuth,
+        audit: AuditLog,
+        turns: ConcurrencyLimit,
+        eraser: SessionEraser,
+        recordings: SessionRecordings | None = None,
+        replays: ReplayAccess | None = None,
+    ) -> None:
+        self._conversations, self._store = conversations, conversations.store
+        self._type_turn, self._turns = type_turn, turns
+        self._settings, self._usage = settings, usage
+        self._access, self._operators, self._audit = access, operators, audit
+        self._eraser, self._recordings, self._replays = eraser, recordings, replays
+        self._followers = ConcurrencyLimit(
+            settings.max_followers,
+            f"{settings.max_followers} readers follow sessions here, try again later",
+            each=settings.max_session_followers,
+            each_full=f"{settings.max_session_followers} readers follow this session, try again later",
         )
+        self._pace = ReadPace(settings)
 
-    async def typed_into(session_id: SessionId, request: Request) -> ClientIdentity:
-        return await used_for(KeyScope.TALK, session_id, request)
+    def router(self) -> APIRouter:
+        """Return the routes, with those that other modules add to a session."""
+        router = APIRouter(prefix=PATH, dependencies=[Depends(self._origin_allowed)])
+        self._add_creation(router)
+        self._add_operator_routes(router)
+        self._add_readings(router)
+        self._add_deletion(router)
+        self._add_messages(router)
+        shared = self._add_parts(router)
+        whole = APIRouter()
+        whole.include_router(router)
+        whole.include_router(shared)
+        return whole
 
-    in_use = [Depends(used)]
-    router = APIRouter(prefix=PATH, dependencies=[Depends(origin_allowed)])
+    # Routes.
 
-    async def beginning(request: Request) -> ClientIdentity:
-        identity = await access.check(request, APP)
-        access.check_new_session(identity)
+    def _add_creation(self, router: APIRouter) -> None:
+        client = Annotated[ClientIdentity, Depends(self._beginning)]
+
+        @router.post("", status_code=201)
+        async def create(
+            request: Request, response: Response, identity: client, _body: NewSession | None = None
+        ) -> dict[str, object]:
+            """Create a session of the client and return its id, which is unguessable."""
+            return await self._created(request, response, identity)
+
+    def _add_operator_routes(self, router: APIRouter) -> None:
+        for_operator = [Depends(self._operators.check)]
+        router.get("", dependencies=for_operator)(self.listed)
+        router.get("/search", dependencies=for_operator)(self.searched)
+        router.post("/import", status_code=201, dependencies=for_operator)(self.taken_in)
+
+    def _add_readings(self, router: APIRouter) -> None:
+        in_use = [Depends(self._used)]
+        router.get("/{session_id}", dependencies=in_use)(self.shown)
+        router.get("/{session_id}/timeline", dependencies=in_use)(self.timeline)
+        router.get("/{session_id}/prompt", dependencies=in_use)(self.prompt)
+        router.get("/{session_id}/events", dependencies=in_use)(self.events)
+        router.get("/{session_id}/export", dependencies=in_use)(self.export)
+
+    def _add_deletion(self, router: APIRouter) -> None:
+        router.delete("/{session_id}")(self.delete)
+
+    def _add_messages(self, router: APIRouter) -> None:
+        writer = Annotated[ClientIdentity, Depends(self._typed_into)]
+
+        @router.post("/{session_id}/messages")
+        async def message(
+            session_id: SessionId,
+            body: TypedMessage,
+            identity: writer,
+            idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
+        ) -> EventStream:
+            """Answer a typed turn: server-sent events ``turn``, ``delta``, ``done`` or ``error``."""
+            return self._answered(session_id, body, identity, idempotency_key)
+
+    def _add_parts(self, router: APIRouter) -> APIRouter:
+        """Add the routes of other modules; return those of links, which have a path of their own."""
+        in_use, recordings = [Depends(self._used)], self._recordings
+        for_operator = Depends(self._operators.check)
+        add_comment_routes(router, SessionComments(self._store), identity=self._used, audit=self._audit)
+        add_tag_routes(router, SessionTags(self._store), for_operator=for_operator, known=Depends(known_id))
+        folder, bucket = (None, None) if recordings is None else (recordings.folder, recordings.bucket)
+        reading = ShareReading(self._store, self._settings, self._pace, self._audit, folder, bucket)
+        add_share_routes(router, reading, in_use=in_use)
+        add_evidence_route(router, reading, in_use=in_use)
+        files = None
+        if recordings is not None:
+            summaries = RecordingSummaries(recordings.folder, recordings.bucket)
+            self._eraser.add_memory(summaries)
+            files = add_recording_routes(
+                router,
+                recordings.folder,
+                recordings.bucket,
+                summaries=summaries,
+                in_use=in_use,
+                pace=self._pace,
+                client=self._client,
+                stall_s=self._settings.reader_stall_s,
+            )
+            if self._replays is not None:
+                replays = ReplayRoutes(self._replays, recordings.folder, recordings.bucket, files)
+                replays.add_to(router, for_operator=[for_operator])
+        MiniCpmSessions(reading, files, operates=self._used, in_use=in_use).add_to(router, recordings)
+        return SharedSession(reading).router()
+
+    # Checks of clients.
+
+    def _client(self, request: Request) -> str:
+        return client_of(request, trusted_proxies=self._settings.trusted_proxies)
+
+    def _origin_allowed(self, request: Request) -> None:
+        check_origin(request, allowed=self._settings.allowed_origins)
+
+    async def _used(self, session_id: SessionId, request: Request) -> ClientIdentity:
+        reads = request.method in ("GET", "HEAD")
+        return await self._used_for(KeyScope.READ if reads else KeyScope.OPERATE, session_id, request)
+
+    async def _typed_into(self, session_id: SessionId, request: Request) -> ClientIdentity:
+        return await self._used_for(KeyScope.TALK, session_id, request)
+
+    async def _used_for(self, scope: KeyScope, session_id: str, request: Request) -> ClientIdentity:
+        identity = await self._access.identify(request, scope)
+        if not self._access.is_open:
+            self._access.check_use(identity, session_id, (await self._store.info(session_id)).owner)
         return identity
 
-    @router.post("", status_code=201)
-    async def create(
-        request: Request,
-        response: Response,
-        identity: Annotated[ClientIdentity, Depends(beginning)],
-        _body: NewSession | None = None,
+    async def _beginning(self, request: Request) -> ClientIdentity:
+        identity = await self._access.check(request, APP)
+        self._access.check_new_session(identity)
+        return identity
+
+    # Handlers.
+
+    async def _created(
+        self, request: Request, response: Response, identity: ClientIdentity
     ) -> dict[str, object]:
-        """Create a session of the client and return its id, which is unguessable."""
-        with unless_refused(usage.take_session(identity)):
-            admitted = await access.admit(request, APP)
+        with unless_refused(self._usage.take_session(identity)):
+            admitted = await self._access.admit(request, APP)
             owner = identity.session_owner
             if owner is None and not identity.is_operator:
-                owner = access.set_cookie(request, response)
-            made = shown_info(await store.create(owner=owner))
+                owner = self._access.set_cookie(request, response)
+            made = shown_info(await self._store.create(owner=owner))
         return made if admitted.next_token is None else {**made, "next_token": admitted.next_token}
 
-    @router.get("", dependencies=[Depends(operators.check)])
-    async def listed(limit: Limit = 50, before: str | None = None) -> dict[str, object]:
+    async def listed(self, limit: Limit = 50, before: str | None = None) -> dict[str, object]:
         """Return sessions, newest first."""
-        found = await store.sessions(limit=limit, before=before)
+        found = await self._store.sessions(limit=limit, before=before)
         return {
             "sessions": [shown_info(info) for info in found],
             "before": found[-1].id if len(found) == limit else None,
         }
 
-    @router.get("/search", dependencies=[Depends(operators.check)])
     async def searched(
+        self,
         text: Annotated[str, Query(max_length=200)] = "",
         transport: Annotated[str, Query(max_length=40)] = "",
         since_us: Annotated[int, Query(ge=0, le=MAX_INT)] = 0,
@@ -311,7 +399,7 @@ def session_api(
         sought = SessionSearch(
             text.strip(), transport, since_us, until_us, checked(tag) if tag.strip() else ""
         )
-        found = await store.search(sought, limit=limit, before=before)
+        found = await self._store.search(sought, limit=limit, before=before)
         return {
             "sessions": [
                 {
@@ -326,27 +414,25 @@ def session_api(
             "before": found[-1].info.id if len(found) == limit else None,
         }
 
-    @router.post("/import", status_code=201, dependencies=[Depends(operators.check)])
-    async def taken_in(request: Request) -> dict[str, object]:
+    async def taken_in(self, request: Request) -> dict[str, object]:
         """Store an export (JSON lines), all of it or nothing."""
         lines = read_lines(
             request,
-            max_bytes=settings.max_import_bytes,
-            max_line_bytes=settings.max_import_line_bytes,
-            within_s=settings.body_s,
+            max_bytes=self._settings.max_import_bytes,
+            max_line_bytes=self._settings.max_import_line_bytes,
+            within_s=self._settings.body_s,
         )
         async with aclosing(lines):
-            return shown_info(await store.import_(lines))
+            return shown_info(await self._store.import_(lines))
 
-    @router.get("/{session_id}", dependencies=in_use)
-    async def shown(session_id: SessionId) -> dict[str, object]:
+    async def shown(self, session_id: SessionId) -> dict[str, object]:
         """Return the state of a session."""
         # Read first: once it is false, the store has all that the last holder has recorded.
-        is_live = conversations.is_live(session_id)
-        return {**shown_info(await store.info(session_id)), "live": is_live}
+        is_live = self._conversations.is_live(session_id)
+        return {**shown_info(await self._store.info(session_id)), "live": is_live}
 
-    @router.get("/{session_id}/timeline", dependencies=in_use)
     async def timeline(
+        self,
         request: Request,
         session_id: SessionId,
         limit: Limit = 200,
@@ -355,8 +441,9 @@ def session_api(
         order: Literal["oldest", "newest"] = "oldest",
     ) -> Response:
         """Return a page of the events of a session, by event time."""
-        with pace.take(client(request)):
-            page = await store.json_timeline(
+        client = self._client(request)
+        with self._pace.take(client):
+            page = await self._store.json_timeline(
                 session_id,
                 after=timeline_place(after),
                 limit=limit,
@@ -366,119 +453,65 @@ def session_api(
             place = None if page.is_last or page.last is None else f"{page.last[0]}.{page.last[1]}"
             # The store's texts are ASCII.
             body = f'{{"events":[{",".join(page.texts)}],"after":{json.dumps(place)}}}'.encode("ascii")
-            await pace.read(client(request), len(body))
+            await self._pace.read(client, len(body))
         return Response(body, media_type="application/json")
 
-    @router.get("/{session_id}/prompt", dependencies=in_use)
-    async def prompt(request: Request, session_id: SessionId) -> dict[str, object]:
+    async def prompt(self, request: Request, session_id: SessionId) -> dict[str, object]:
         """Return the messages that the model would get now."""
-        with pace.take(client(request)):
-            view = await conversations.view(session_id)
-            await pace.read(client(request), VIEW_COST_BYTES)
+        client = self._client(request)
+        with self._pace.take(client):
+            view = await self._conversations.view(session_id)
+            await self._pace.read(client, VIEW_COST_BYTES)
         return {"messages": list(view.messages), "tokens": view.tokens}
 
-    @router.get("/{session_id}/events", dependencies=in_use)
     async def events(
+        self,
         request: Request,
         session_id: SessionId,
         after_seq: Annotated[int, Query(ge=0)] = 0,
         last_event_id: Annotated[int | None, Header(ge=0)] = None,
     ) -> EventStream:
         """Stream every commit from ``after_seq`` on as server-sent events."""
-        await store.info(session_id)
+        await self._store.info(session_id)
         # A browser that reconnects reports the last event that it has.
         after_seq = after_seq if last_event_id is None else max(after_seq, last_event_id)
-        found = store.follow(session_id, after_seq=after_seq)
-        chunks = _followed(found, partial(followers.take, session_id), partial(pace.read, client(request)))
-        return EventStream(chunks, stall_s=settings.reader_stall_s)
+        found = self._store.follow(session_id, after_seq=after_seq)
+        paced = partial(self._pace.read, self._client(request))
+        chunks = _followed(found, partial(self._followers.take, session_id), paced)
+        return EventStream(chunks, stall_s=self._settings.reader_stall_s)
 
-    @router.get("/{session_id}/export", dependencies=in_use)
-    async def export(request: Request, session_id: SessionId) -> EventStream:
+    async def export(self, request: Request, session_id: SessionId) -> EventStream:
         """Stream the whole session as JSON lines."""
-        reader = client(request)
+        reader = self._client(request)
+        place, paced = partial(self._pace.take, reader), partial(self._pace.read, reader)
         return EventStream(
-            _exported(store.export(session_id), partial(pace.take, reader), partial(pace.read, reader)),
-            stall_s=settings.reader_stall_s,
+            _exported(self._store.export(session_id), place, paced),
+            stall_s=self._settings.reader_stall_s,
             media_type="application/x-ndjson",
             headers={"Content-Disposition": f'attachment; filename="{session_id}.jsonl"'},
         )
 
-    @router.delete("/{session_id}", status_code=204)
-    async def delete(session_id: SessionId, request: Request) -> Response:
-        """Delete every trace of a session; answer with what else was removed, when there were recordings."""
-        info = await store.info(session_id)
-        identity = await access.check_deletion(request, info.owner)
-        await conversations.delete(session_id)
-        audit.record(
-            "session.deleted",
-            address=identity.address,
-            session=session_id[:SHOWN_CHARS],
-            by="operator" if identity.is_operator else "owner",
-        )
-        if replays is not None:
-            await replays.jobs.forget(session_id)
-        if recordings is None:
-            return Response(status_code=204)
-        try:
-            removed = await recordings.remove(session_id)
-        except ObjectStoreError as error:
-            logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
-            raise HTTPException(
-                500, "the session is deleted; its recordings in S3 are removed when S3 answers again"
-            ) from error
-        except MediaError as error:
-            logger.warning(f"session {session_id[:SHOWN_CHARS]}: {error}")
-            raise HTTPException(
-                500, "the session is deleted, its recordings are not: the operator removes them by hand"
-            ) from error
-        if not removed.files:
-            return Response(status_code=204)
-        facts = {"calls": removed.calls, "files": removed.files, "bytes": removed.bytes}
-        return JSONResponse({"removed": {"recordings": facts}})
+    async def delete(self, session_id: SessionId, request: Request) -> dict[str, object]:
+        """Delete every trace of a session; return what was removed, by kind."""
+        info = await self._store.info(session_id)
+        identity = await self._access.check_deletion(request, info.owner)
+        erased = await self._eraser.erase(session_id, by=identity)
+        pending = [*erased.pending, *await self._eraser.scrub()]
+        if erased.problem:
+            raise HTTPException(500, erased.problem)
+        return {"removed": erased.removed.as_message(), "pending": pending}
 
-    @router.post("/{session_id}/messages")
-    async def message(
-        session_id: SessionId,
-        body: TypedMessage,
-        identity: Annotated[ClientIdentity, Depends(typed_into)],
-        idempotency_key: Annotated[str | None, Header(pattern=CLIENT_KEY)] = None,
+    def _answered(
+        self, session_id: str, body: TypedMessage, identity: ClientIdentity, key: str | None
     ) -> EventStream:
-        """Answer a typed turn: server-sent events ``turn``, ``delta``, ``done`` or ``error``."""
-        access.check_surface(identity, APP)
+        self._access.check_surface(identity, APP)
         text = body.text.strip()
         if not text and not body.pictures:
             raise HTTPException(422, "text: empty")
         pictures = [PictureFile(each.data, each.media_type) for each in body.pictures]
-        turn = type_turn(session_id, text, key=idempotency_key, identity=identity, pictures=pictures)
-        chunks = _streamed(turn, partial(turns.take, session_id))
-        return EventStream(chunks, stall_s=settings.reader_stall_s)
-
-    add_comment_routes(router, SessionComments(store), identity=used, audit=audit)
-    add_tag_routes(router, SessionTags(store), for_operator=Depends(operators.check), known=Depends(known_id))
-    folder, bucket = (None, None) if recordings is None else (recordings.folder, recordings.bucket)
-    reading = ShareReading(store, settings, pace, audit, folder, bucket)
-    add_share_routes(router, reading, in_use=in_use)
-    add_evidence_route(router, reading, in_use=in_use)
-    shared = SharedSession(reading).router()
-    files = None
-    if recordings is not None:
-        files = add_recording_routes(
-            router,
-            recordings.folder,
-            recordings.bucket,
-            in_use=in_use,
-            pace=pace,
-            client=client,
-            stall_s=settings.reader_stall_s,
-        )
-        if replays is not None:
-            replay_routes = ReplayRoutes(replays, recordings.folder, recordings.bucket, files)
-            replay_routes.add_to(router, for_operator=[Depends(operators.check)])
-    MiniCpmSessions(reading, files, operates=used, in_use=in_use).add_to(router, recordings)
-    whole = APIRouter()
-    whole.include_router(router)
-    whole.include_router(shared)
-    return whole
+        turn = self._type_turn(session_id, text, key=key, identity=identity, pictures=pictures)
+        chunks = _streamed(turn, partial(self._turns.take, session_id))
+        return EventStream(chunks, stall_s=self._settings.reader_stall_s)
 
 
 def shown_info(info: SessionInfo) -> dict[str, object]:

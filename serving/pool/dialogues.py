@@ -97,6 +97,7 @@ class DialogueWorkers:
         settings: of the row that uses them.
         first: returns the first message to a worker for a lease.
         lines: lines that other gateways share; None: this gateway has its own.
+        watch: returns the first message that watches a worker; None: none is watched from here.
     """
 
     def __init__(
@@ -104,9 +105,10 @@ class DialogueWorkers:
         settings: PoolLlmSettings,
         first: Callable[[Lease], EngineMessage],
         lines: SharedLines | None = None,
+        watch: Callable[[str], EngineMessage] | None = None,
     ) -> None:
         self._settings = settings
-        self._first = first
+        self._first, self._watch = first, watch
         self._changed = threading.Condition()
         self._is_shared = lines is not None
         self._scheduler: AnyScheduler
@@ -223,6 +225,14 @@ class DialogueWorkers:
             # A later stream of the session may have a place already.
             if self._tickets.get(session_id) == _ticket(session_id, epoch):
                 self._end(session_id, (), well=True)
+
+    def watches(self) -> list[tuple[str, EngineMessage]]:
+        """Return the workers that may have contexts; see ``SessionLeasing``."""
+        if self._watch is None:
+            return []
+        with self._changed:
+            known = [(name, model.url) for name, model in self._models.items()]
+        return [(url, self._watch(name)) for name, url in known]
 
     @property
     def waiting(self) -> int:

@@ -226,7 +226,7 @@ class Pool:
         # Conversations that lost a worker and have not requested another one yet.
         self._again: dict[str, _Waiter] = {}
         self._kept = {spec.name: self._looked_after(spec) for spec in settings.workers}
-        self.streams = StreamWorkers(self.first, self._lines)
+        self.streams = StreamWorkers(self.first, self._lines, self._first_watch)
         self._tasks: list[asyncio.Task[None]] = []
         self._changed = asyncio.Event()
         self._places_changed = asyncio.Event()
@@ -545,7 +545,7 @@ class Pool:
             return kept
         watch = Watch(
             self.settings,
-            first=partial(first_watch, spec.name, self._secret, self.settings.token_s),
+            first=partial(self._first_watch, spec.name),
             on_state=lambda facts: self._on_state(kept, facts),
             on_silent=lambda: self._on_silent(kept),
             on_dead=lambda: self._on_dead(kept),
@@ -566,6 +566,10 @@ class Pool:
                 traces=self._traces,
             )
         return kept
+
+    def _first_watch(self, worker: str) -> EngineMessage:
+        """Return the first message of a watch of a worker, valid for ``token_s`` from now. Thread-safe."""
+        return first_watch(worker, self._secret, self.settings.token_s)
 
     async def _watch(self, kept: _Kept) -> None:
         assert kept.url is not None

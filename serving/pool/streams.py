@@ -79,10 +79,16 @@ class StreamWorkers:
     Args:
         first: returns the first message to a worker for a lease.
         lines: lines that other gateways share; None: this gateway has its own.
+        watch: returns the first message that watches a worker; None: none is watched from here.
     """
 
-    def __init__(self, first: Callable[[Lease], EngineMessage], lines: SharedLines | None = None) -> None:
-        self._first = first
+    def __init__(
+        self,
+        first: Callable[[Lease], EngineMessage],
+        lines: SharedLines | None = None,
+        watch: Callable[[str], EngineMessage] | None = None,
+    ) -> None:
+        self._first, self._watch = first, watch
         self._lines = lines
         self._dialogues: list[DialogueWorkers] = []
         # The last reports of workers with language models, for placements that are opened later.
@@ -135,7 +141,7 @@ class StreamWorkers:
 
     def dialogues(self, settings: PoolLlmSettings) -> DialogueWorkers:
         """Return the placement of conversations with language models; it receives the reports from now on."""
-        opened = DialogueWorkers(settings, self._first, self._lines)
+        opened = DialogueWorkers(settings, self._first, self._lines, self._watch)
         with self._changed:
             self._dialogues.append(opened)
             for name, report in self._reports.items():

@@ -133,6 +133,11 @@ class WorkerConversation:
         if not self._revoked.done():
             self._revoked.set_result(why)
 
+    def interrupt(self) -> None:
+        """Stop the request that is in progress, whichever it is."""
+        if self._talk is not None:
+            self._talk.stop()
+
     def drain(self) -> None:
         """End the conversation as soon as nothing is in progress, because the worker is to end."""
         self._drains = True
@@ -232,8 +237,8 @@ class WorkerConversation:
         """Stop one request, where the number says which: it may be over, and another one begun."""
         if isinstance(number, int) and not isinstance(number, bool):
             self._stopped = max(self._stopped, number)
-        elif self._talk is not None:
-            self._talk.stop()
+        else:
+            self.interrupt()
 
     def _emit(self, number: int, facts: dict[str, Any], payload: bytes) -> bool:
         """Queue a piece of an answer, from the engine's thread; return False when it is not wanted.

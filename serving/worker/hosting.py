@@ -86,6 +86,10 @@ class Hosted(Protocol):
         """Open a conversation; blocks."""
         ...
 
+    def forget(self, session_id: str) -> int:
+        """Drop what is kept of a deleted session, for good; return the number of contexts. Does not block."""
+        ...
+
     def close(self) -> None:
         """Release the weights; blocks."""
         ...
@@ -137,6 +141,10 @@ class HostedOmni:
     def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a conversation (``Hosted``)."""
         return _OmniTalk(self._host.open_engine())
+
+    def forget(self, session_id: str) -> int:
+        """Return 0 (``Hosted``): a conversation leaves nothing."""
+        return 0
 
     def close(self) -> None:
         """Release the weights (``Hosted``)."""

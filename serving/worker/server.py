@@ -2,8 +2,9 @@
 
 The engine has a number of places for concurrent conversations. Inputs: sockets of the worker link. A
 ``lease`` is a conversation (``conversation``). A ``watch`` receives the worker's state, at once and at every
-change, and may order it to drain. Output: ``run`` returns the exit status when the worker has drained or
-cannot continue. A thread that hangs in native code is the reason why the process then ends by force.
+change, and may order it to drain, or to drop what it keeps of a deleted session. Output: ``run`` returns the
+exit status when the worker has drained or cannot continue. A thread that hangs in native code is the reason
+why the process then ends by force.
 
 Access needs a token (``protocols.worker_tokens``), and pages of browsers have none: a handshake with an
 Origin is refused. The leases and this process's own clock decide which client holds the engine; a gateway's
@@ -31,7 +32,7 @@ from parley.core.errors import AgentError, IllegalTransition, PeerError
 from parley.protocols.facts import to_facts
 from parley.protocols.worker_tokens import Claim, claimed, is_signed
 from parley.runtime.engine_hosting.codec import MOST_MESSAGE_BYTES, decode, encode
-from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 from parley.runtime.engine_thread import EngineThread
 from parley.runtime.loop_clock import LoopClock
 from parley.serving.worker.conversation import SEND_S, CloseReason, EngineHungError, WorkerConversation
@@ -424,10 +425,28 @@ class WorkerServer:
             await asyncio.gather(listening, return_exceptions=True)
 
     async def _obey(self, socket: ServerConnection) -> None:
-        with suppress(ConnectionClosed, PeerError):
+        with suppress(ConnectionClosed, PeerError, TimeoutError):
             async for data in socket:
-                if decode(data).type is MessageType.DRAIN:
+                message = decode(data)
+                if message.type is MessageType.DRAIN:
                     self.drain()
+                elif message.type is MessageType.FORGET:
+                    async with asyncio.timeout(SEND_S):
+                        await socket.send(encode(self._forgotten(message)))
+
+    def _forgotten(self, message: EngineMessage) -> EngineMessage:
+        """Drop what is kept of a deleted session; return the answer."""
+        session_id = message.facts.get("session_id")
+        if not isinstance(session_id, str):
+            return failed(message.number, PeerError("no session to forget"))
+        if self._hosted is None:
+            return EngineMessage(MessageType.DONE, message.number, {"contexts": 0})
+        contexts = self._hosted.forget(session_id)
+        conversation = self._conversations.get(session_id)
+        if conversation is not None:
+            # Its client ends it; what it is reading or writing now is not needed.
+            conversation.interrupt()
+        return EngineMessage(MessageType.DONE, message.number, {"contexts": contexts})
 
     def facts(self) -> dict[str, Any]:
         """Return the worker's state as facts."""

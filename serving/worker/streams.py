@@ -52,6 +52,10 @@ class _Streams:
         """Return the facts about the engine (``Hosted``)."""
         return self._offers
 
+    def forget(self, session_id: str) -> int:
+        """Return 0 (``Hosted``): a stream leaves nothing."""
+        return 0
+
     def close(self) -> None:
         """Do nothing (``Hosted``): the weights are released with the process."""
 
@@ -116,6 +120,7 @@ class HostedDialogues(_Streams):
             context_tokens=engine.settings.context_tokens,
             token_bytes=engine.token_bytes,
             kv_bytes=engine.memory_bytes,
+            forgets=True,
         )
         self._engine = engine
 
@@ -130,6 +135,10 @@ class HostedDialogues(_Streams):
     def open(self, lessee: LeaseHolder) -> EngineSession:
         """Open a stream (``Hosted``)."""
         return _Dialogue(self._engine, lessee)
+
+    def forget(self, session_id: str) -> int:
+        """Drop the context of a deleted session (``Hosted``)."""
+        return int(self._engine.drop(self._engine.scope(session_id)))
 
 
 class _Listening:

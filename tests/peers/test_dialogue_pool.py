@@ -11,10 +11,16 @@ pytest.importorskip("torch", reason="needs the extra 'local-llm'")
 pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 
 # ruff: noqa: E402
-from parley.core.errors import EngineBusyError
+from parley.core.errors import EngineBusyError, EngineError
 from parley.evals.tiny_qwen3 import install_tiny_qwen3
 from parley.models.llm import Message
-from parley.models.llm.hosted.engine import HostedLlm, HostedReplies, PoolLlmSettings
+from parley.models.llm.hosted.engine import (
+    HostedLlm,
+    HostedReplies,
+    PoolLlmSettings,
+    WorkerLlm,
+    WorkerLlmSettings,
+)
 from parley.models.llm.kv.causal import CausalLm
 from parley.models.llm.kv.memory import with_room
 from parley.serving.pool.dialogues import BUDGET_SHARE, DialogueWorkers
@@ -180,3 +186,93 @@ async def closed(replies: HostedReplies) -> None:
     replies.close()
     async with asyncio.timeout(WITHIN_S):
         await asyncio.to_thread(replies._thread.shutdown)
+
+
+class OfEarlierRelease(HostedDialogues):
+    """Language model of a worker that does not know the message about deleted sessions."""
+
+    def offers(self) -> dict[str, object]:
+        return {name: value for name, value in super().offers().items() if name != "forgets"}
+
+
+async def test_workers_drop_the_context_of_a_deleted_session_at_once(
+    served: list[Served], models: list[CausalLm], tmp_path: Path
+) -> None:
+    hello = Message("user", "Hello? " * 30)
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+    try:
+        async with placement(served) as (llm, _):
+            conversations = Conversations(store, compactor=Compactor(), contexts=llm)
+            deleted, kept = (await store.create()).id, (await store.create()).id
+            for session in (deleted, kept):
+                async with conversations.open(session) as conversation:
+                    replies = llm.open_replies(conversation)
+                    await said(replies, hello)
+                    await closed(replies)
+            assert sum(len(lm._contexts) for lm in models) == 2
+            assert await llm.forget(deleted) == 1
+            assert sum(len(lm._contexts) for lm in models) == 1
+            assert await llm.forget(deleted) == 0
+            # The other session goes on from its context.
+            async with conversations.open(kept) as conversation:
+                again = llm.open_replies(conversation)
+                await said(again, hello)
+                assert again.prefilled is not None and again.prefilled.cached_tokens > 200
+                await closed(again)
+            await conversations.close()
+    finally:
+        await store.close()
+
+
+async def test_a_context_that_is_in_use_is_not_kept_after_its_session_is_deleted(
+    served: list[Served], models: list[CausalLm], tmp_path: Path
+) -> None:
+    hello = Message("user", "Hello? " * 30)
+    store = await SessionStore.open(StoreSettings(url=f"sqlite:///{tmp_path}/sessions.db"))
+    conversations = Conversations(store, compactor=Compactor())
+    try:
+        session = (await store.create()).id
+        async with placement(served) as (llm, _), conversations.open(session) as conversation:
+            replies = llm.open_replies(conversation)
+            async with asyncio.timeout(WITHIN_S), aclosing(replies.reply([hello])) as pieces:
+                await anext(pieces)
+                # The stream is open, and its answer is being written.
+                assert await llm.forget(session) == 1
+                async for _ in pieces:
+                    pass
+            assert [len(lm._contexts) for lm in models] == [0, 0]
+            # The call does not know yet, and asks again: it is answered, and nothing is kept.
+            await said(replies, hello)
+            assert replies.prefilled is not None and replies.prefilled.cached_tokens == 0
+            assert [len(lm._contexts) for lm in models] == [0, 0]
+            await closed(replies)
+    finally:
+        await conversations.close()
+        await store.close()
+
+
+async def test_a_worker_of_an_earlier_release_is_left_alone(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(SECRET_ENV, SECRET)
+    lm = model(folder, context_tokens=CONTEXT_TOKENS)
+    with worker(lambda: OfEarlierRelease(lm, "tiny", streams=4), name=NAMES[0]) as old:
+        async with placement([old]) as (llm, made):
+            replies = llm.open_replies()
+            await said(replies, Message("user", "Hello? " * 30))
+            assert await llm.forget("a session") == 0
+            # It is asked nothing that it would not understand: it goes on, with its contexts.
+            assert lm.kept_tokens and made.memory()[NAMES[0]].conversations == 1
+            await said(replies, Message("user", "Hello? " * 30), Message("assistant", "yes"))
+            await closed(replies)
+
+
+async def test_a_worker_that_does_not_answer_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SECRET_ENV, SECRET)
+    with worker(lambda: HostedDialogues(model(folder), "tiny", streams=4), name=NAMES[0]) as gone:
+        settings = WorkerLlmSettings(url=gone.url, name=NAMES[0], secret_env=SECRET_ENV)
+        llm = WorkerLlm(settings)
+        await asyncio.to_thread(llm.wait_until_loaded)
+        assert await llm.forget("a session") == 0
+    with pytest.raises(EngineError, match="1 of 1 workers did not confirm"):
+        await llm.forget("a session")

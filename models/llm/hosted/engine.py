@@ -30,7 +30,7 @@ from parley.core.errors import AgentError, EngineError, PeerError
 from parley.core.usage import Stage
 from parley.models.hosted.link import POLL_S, ConversationLink
 from parley.models.hosted.streams import StreamLimits, open_link
-from parley.models.hosted.worker import OneWorker, WorkerAddress, loaded_engine
+from parley.models.hosted.worker import OneWorker, WorkerAddress, forget_session, loaded_engine
 from parley.models.llm import Message
 from parley.models.llm.hosted.codec import of_asked, to_answered, to_prefilled
 from parley.models.llm.hosted.session_cache import (
@@ -48,6 +48,8 @@ from parley.runtime.thread_stream import Emit, stream_from_thread
 from parley.runtime.trace_context import trace_facts
 
 ENGINE = "worker"
+# Longest wait for a worker to drop a context, in each step; the person who deletes a session waits for it.
+FORGET_S = 2.0
 
 
 class AnswerLimits(StreamLimits):
@@ -109,6 +111,10 @@ class SessionLeasing(Protocol):
         """Report that a conversation is over; ``epoch`` is that of its last lease."""
         ...
 
+    def watches(self) -> list[tuple[str, EngineMessage]]:
+        """Return every worker that may have contexts: its address, and the first message that watches it."""
+        ...
+
 
 class HostedLlm:
     """Language models in workers. Thread-safe.
@@ -135,6 +141,30 @@ class HostedLlm:
         number, text = taken
         kept = _KeptContext(session, number * STREAM_EPOCHS, cache_of(text))
         return HostedReplies(self._leasing, self._limits, session.session_id, kept=kept)
+
+    async def forget(self, session_id: str) -> int:
+        """Have every worker drop the context of a deleted session; return how many had one.
+
+        A worker of an earlier release drops it by itself when it was left for long.
+
+        Raises:
+            EngineError: a worker did not confirm it within ``FORGET_S``; the others have.
+        """
+        asked = [
+            asyncio.to_thread(forget_session, url, watch, session_id, engine=ENGINE, within_s=FORGET_S)
+            for url, watch in self._leasing.watches()
+        ]
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException) and not isinstance(answer, AgentError):
+                raise answer
+        if failed := [answer for answer in answers if isinstance(answer, AgentError)]:
+            raise EngineError(
+                f"{len(failed)} of {len(answers)} workers did not confirm that they dropped a context: "
+                f"{failed[0]}",
+                engine=ENGINE,
+            ) from failed[0]
+        return sum(answer or 0 for answer in answers if not isinstance(answer, BaseException))
 
     def close(self) -> None:
         """Do nothing: the owner of each conversation closes it."""

@@ -26,6 +26,7 @@ import hashlib
 import secrets
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -37,6 +38,7 @@ from loguru import logger
 from pydantic import Field
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 
+from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import ConfigError, EngineError
 from parley.core.strict_model import StrictModel
 from parley.models.library_internals import attention_of
@@ -53,6 +55,8 @@ CONFIG_FILE = "config.json"
 BEGINS = "(The call begins.)"
 # Time without use after which a cache is worth half.
 HALF_LIFE_S = 60.0
+# Deleted conversations that may still be open; ids are not used again.
+MOST_DROPPED = 10_000
 
 
 class CausalSettings(StrictModel):
@@ -194,6 +198,9 @@ class CausalLm:
         self._layout = f"{dtype}, {attention}"
         # Contexts that are not in use.
         self._contexts: dict[str, _Context] = {}
+        # Roots of conversations that are being answered, and of those whose context is never kept again.
+        self._answering: Counter[str] = Counter()
+        self._dropped: BoundedDict[str, None] = BoundedDict(MOST_DROPPED)
         self._lock = threading.Lock()
         # Grants turns on the device, and on the tokenizer, whose library is not thread-safe.
         self._turn = FairLock()
@@ -270,6 +277,16 @@ class CausalLm:
         with self._lock:
             self._contexts.pop(scope.root, None)
 
+    def drop(self, scope: Scope) -> bool:
+        """Drop the context of a deleted conversation, for good; return whether there was one.
+
+        A context that is in use is not kept when its answer ends. The conversation may still be open, and
+        reads everything again then.
+        """
+        with self._lock:
+            self._dropped[scope.root] = None
+            return self._contexts.pop(scope.root, None) is not None or scope.root in self._answering
+
     def leave(self, scope: Scope) -> None:
         """Keep the context of a conversation without a client for ``left_s``, unless memory is needed."""
         with self._lock:
@@ -301,6 +318,21 @@ class CausalLm:
             # A failure leaves the context in an unknown state, so it is removed and put back only when it is
             # known.
             known = self._contexts.pop(scope.root, None)
+            self._answering[scope.root] += 1
+        try:
+            yield from self._answered(scope, asked, known, is_stopped)
+        finally:
+            with self._lock:
+                self._answering -= Counter((scope.root,))
+
+    def _answered(
+        self,
+        scope: Scope,
+        asked: GenerationRequest,
+        known: _Context | None,
+        is_stopped: Callable[[], bool],
+    ) -> Generator[Prefilled | str | GenerationResult, None, None]:
+        """Answer from a known context, which is put back; None: there is none."""
         had = 0 if known is None else known.fed.tokens
         with self._turn:
             context, ids, same, refused = self._begun(scope, asked, known)
@@ -526,7 +558,10 @@ class CausalLm:
             return result.logits[0, -1]
 
     def _keep(self, scope: Scope, context: _Context) -> None:
+        """Put a context back, unless its conversation was deleted meanwhile."""
         with self._lock:
+            if scope.root in self._dropped:
+                return
             self._contexts[scope.root] = context
             now_s = time.monotonic()
             context.used_s, context.left_s = now_s, None

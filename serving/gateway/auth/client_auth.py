@@ -39,7 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import HTTPConnection
 
 from parley.core.errors import StoreUnavailableError
-from parley.core.grants import ClientIdentity, Grants, KeyScope
+from parley.core.grants import BROWSER_PREFIX, ClientIdentity, Grants, KeyScope
 from parley.serving.gateway.admin.apps import AppId
 from parley.serving.gateway.auth.admin_auth import AdminAuth
 from parley.serving.gateway.auth.audit import AuditLog
@@ -594,7 +594,7 @@ def set_client_cookie(connection: HTTPConnection, response: Response, value: str
 
 def _browser_of(cookie: str) -> str:
     """Return the owner of the sessions of a browser with this cookie."""
-    return f"browser.{hashlib.sha256(cookie.encode()).hexdigest()[:32]}"
+    return f"{BROWSER_PREFIX}{hashlib.sha256(cookie.encode()).hexdigest()[:32]}"
 
 
 def _path_of(connection: HTTPConnection) -> str:

@@ -130,6 +130,20 @@ class ClientKeys:
         """Return the grants of an application's key, which are the most that a token of it may have."""
         return self._settings.clients.key.grants(scopes=self._keys[application].scopes)
 
+    def owners_of_user(self, user: str, *, tenant: str | None = None) -> list[str]:
+        """Return the owners of sessions that a user of this name may be, one for each application.
+
+        Args:
+            user: the application's name for its user.
+            tenant: only of its applications; empty for those without a name; None: of all.
+        """
+        name = _user_name(user)
+        return [
+            f"{application}{USER_SEPARATOR}{name}"
+            for application, of_tenant in self._tenants.items()
+            if tenant in (None, of_tenant)
+        ]
+
     def mint(
         self,
         application: str,
@@ -163,7 +177,7 @@ class ClientKeys:
         if granted.max_requests is not None:
             # Tokens that renew this one carry the same id.
             granted = replace(granted, budget=secrets.token_urlsafe(12))
-        name = secrets.token_hex(16) if user is None else _digest(b"user", user.encode("utf-8", "replace"))
+        name = secrets.token_hex(16) if user is None else _user_name(user)
         # The token reads for at least as long as it can begin a conversation.
         return self._signed(
             ClientToken(
@@ -269,6 +283,11 @@ def _common(wanted: frozenset[str] | None, most: frozenset[str] | None) -> froze
 
 def _least(wanted: int | None, most: int | None) -> int | None:
     return min((limit for limit in (wanted, most) if limit is not None), default=None)
+
+
+def _user_name(user: str) -> str:
+    """Return the name of a user in tokens and owners."""
+    return _digest(b"user", user.encode("utf-8", "replace"))
 
 
 def _digest(label: bytes, text: bytes) -> str:

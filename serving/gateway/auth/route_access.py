@@ -181,6 +181,7 @@ ROUTES: dict[tuple[str, str], Audience] = {
     ("GET", "/api/sessions"): _O,
     ("GET", "/api/sessions/search"): _O,
     ("POST", "/api/sessions/import"): _O,
+    ("POST", "/api/people/forget"): _O,
     ("GET", f"{_SESSION}/tags"): _O,
     ("POST", f"{_SESSION}/tags"): _O,
     ("DELETE", f"{_SESSION}/tags"): _O,

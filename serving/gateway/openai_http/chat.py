@@ -112,6 +112,13 @@ class ChatCompletions:
         router.add_api_route(PATH, self.complete, methods=["POST"], response_model=None)
         return router
 
+    def forget(self, session_id: str) -> int:
+        """Drop what is kept of a session that was deleted; return the number of entries."""
+        calls = [call_id for call_id, session in self._calls.items() if session == session_id]
+        for call_id in calls:
+            del self._calls[call_id]
+        return len(calls) + self._repeats.forget(session_id)
+
     async def complete(
         self,
         request: Request,

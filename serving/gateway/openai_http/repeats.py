@@ -58,6 +58,11 @@ class KeyedRequest:
         self.finished: FinishedCompletion | None = None
         self.runs = False
 
+    def is_of(self, session_id: str) -> bool:
+        """Return whether it is answered in a session."""
+        finished = self.finished
+        return session_id in (self.session_id, "" if finished is None else finished.session_id)
+
     def begin(self) -> None:
         """Run, for the first time or after a failure."""
         self.runs = True
@@ -85,13 +90,13 @@ class RepeatedRequests:
 
     def __init__(self, most: int = MOST_REQUESTS, most_chars: int = MOST_CHARS) -> None:
         self._most_chars = most_chars
-        self._requests: BoundedDict[Hashable, KeyedRequest] = BoundedDict(most)
+        self._requests: BoundedDict[tuple[Hashable, ...], KeyedRequest] = BoundedDict(most)
 
-    def take(self, key: Hashable, digest: bytes) -> KeyedRequest:
+    def take(self, key: tuple[Hashable, ...], digest: bytes) -> KeyedRequest:
         """Return the request of a key: one with its answer, or one that runs from now on.
 
         Args:
-            key: of the request, with everything that distinguishes its client.
+            key: of the request, with the session that it names and everything that distinguishes its client.
             digest: of the body.
 
         Raises:
@@ -117,6 +122,18 @@ class RepeatedRequests:
             request.begin()
         self._shorten()
         return request
+
+    def forget(self, session_id: str) -> int:
+        """Drop the requests of a session that was deleted, with their answers; return their number.
+
+        One that runs ends by itself, and is dropped too. Its key has the session that it names.
+        """
+        gone = [
+            key for key, request in self._requests.items() if request.is_of(session_id) or session_id in key
+        ]
+        for key in gone:
+            del self._requests[key]
+        return len(gone)
 
     def _shorten(self) -> None:
         chars = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from parley.core.errors import CapacityError, ConfigError, PeerError
 from parley.core.tuning import tuned
-from parley.protocols.phone_numbers import is_attested, known_number, number_digest
+from parley.protocols.phone_numbers import is_attested, known_number, number_digest, person_digest
 from parley.serving.gateway.limits import Rate, ShareError
 from parley.serving.gateway.phone.caller_settings import (
     CALLER_KEY_ENV,
@@ -22,6 +22,7 @@ from parley.serving.gateway.phone.caller_settings import (
     CallCodeTuning,
     CallerSettings,
 )
+from parley.session_store.people import SessionsOfPeople
 from parley.session_store.store import SessionStore
 
 LEAST_KEY_CHARS = 16
@@ -71,7 +72,7 @@ class CallerDirectory:
     ) -> None:
         self.callers, self.number = callers, number
         self.codes = None if codes is None else tuned(CallCodeTuning, codes)
-        self._store = store
+        self._store, self._people = store, SessionsOfPeople(store)
         self._draw = draw or _code
         self._key = b"" if callers is None else caller_key()
         wrong = self.codes.wrong_per_minute if self.codes is not None else 1
@@ -93,6 +94,48 @@ class CallerDirectory:
         if settings is None or number is None or (settings.trust == "attested" and not is_attested(verstat)):
             return None
         return number_digest(self._key, number, called)
+
+    async def note(self, session_id: str, number: str, *, verstat: str | None = None) -> None:
+        """Note that a person is in a call of a session, so that everything of theirs can be found.
+
+        Args:
+            session_id: of the call.
+            number: of the person, as the network reports it.
+            verstat: the network's attestation of it; None for a number that this server has called.
+
+        Raises:
+            StoreError: it cannot be stored.
+        """
+        settings, person = self.callers, known_number(number)
+        if settings is None or person is None:
+            return
+        if verstat is None or settings.trust == "any" or is_attested(verstat):
+            await self._people.note_caller(session_id, person_digest(self._key, person))
+
+    def digests_of_person(self, number: str, called: str | None = None) -> list[str]:
+        """Return the digests under which the sessions of a number are found.
+
+        Args:
+            number: of the person.
+            called: a number that it has called, in addition to that of the deployment; sessions of releases
+                that noted no people are found by it alone.
+
+        Raises:
+            PeerError: the number identifies no caller, or callers are not recognised here.
+        """
+        person = known_number(number)
+        if self.callers is None or person is None:
+            raise PeerError(
+                "this server does not recognise callers by their numbers (phone.remember_callers): look for "
+                "their sessions, and name one"
+                if self.callers is None
+                else "number: expected + and the digits of a number that is not withheld"
+            )
+        lines = dict.fromkeys(line for line in (called, self.number) if line)
+        return [
+            person_digest(self._key, person),
+            *(number_digest(self._key, person, line) for line in lines),
+        ]
 
     async def session_of(self, digest: str) -> str | None:
         """Return the session of a caller; None for a new one.
@@ -138,6 +181,7 @@ class CallerDirectory:
             )
         digest = number_digest(self._key, number, called)
         await self._store.link_caller(session_id, digest, forget_days=self.callers.days)
+        await self._people.note_caller(session_id, person_digest(self._key, number))
 
     # Codes.
 

@@ -157,12 +157,15 @@ class ReplayJobs:
             self._task.cancel()
             await asyncio.wait({self._task})
 
-    async def forget(self, session_id: str, call_id: str | None = None) -> None:
-        """End the replay of a call, or those of a session, and drop what they showed."""
+    async def forget(self, session_id: str, call_id: str | None = None) -> int:
+        """End the replay of a call, or those of a session, and drop what they showed; return their number."""
+        count = 0
         for key in [each for each in self._kept if each[0] == session_id and call_id in (None, each[1])]:
             replay = self._kept.pop(key, None)
             if replay is not None:
+                count += 1
                 await self.cancel(replay)
+        return count
 
     async def close(self) -> None:
         """End the present replay; no other one begins."""
