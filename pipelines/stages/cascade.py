@@ -22,7 +22,7 @@ from parley.pipelines.listeners import Listener
 from parley.pipelines.phone.answering_machine import Screening
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import DialogueStages, dialogue_of
-from parley.pipelines.stages.hold import Hold
+from parley.pipelines.stages.hold import HoldOfCall
 from parley.pipelines.stages.models import CallModels, models_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
@@ -67,7 +67,7 @@ class CascadeSurroundings:
     play: Say
     sight: Sight
     screening: Screening
-    hold: Hold
+    hold: HoldOfCall
 
 
 @dataclass(frozen=True, kw_only=True)

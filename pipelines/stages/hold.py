@@ -82,7 +82,7 @@ class HoldReport(BaseModel):
     is_on: bool
 
 
-class Hold(Protocol):
+class HoldOfCall(Protocol):
     """Hold of one call: ``CallHold``, or ``NoHold`` for a call that cannot be put on hold."""
 
     @property
@@ -135,7 +135,7 @@ class NoHold:
         """Receive nothing."""
 
 
-def hold_of(call: Call, *, engine_pause_ms: int | None = None) -> Hold:
+def hold_of(call: Call, *, engine_pause_ms: int | None = None) -> HoldOfCall:
     """Return the hold of a call; ``NoHold`` where its client speaks no RTVI. See ``CallHold``."""
     if not call.capabilities.speaks_rtvi:
         return NoHold()

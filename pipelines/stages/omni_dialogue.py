@@ -14,7 +14,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.listeners import Listener
 from parley.pipelines.stages.desk import DeskVoice
-from parley.pipelines.stages.hold import Hold
+from parley.pipelines.stages.hold import HoldOfCall
 from parley.pipelines.stages.models import CallModels
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_ends import OmniAllowance
@@ -86,7 +86,7 @@ def omni_dialogue_of(
     models: CallModels,
     engine: OmniStages,
     desk: OmniDesk,
-    hold: Hold,
+    hold: HoldOfCall,
 ) -> OmniDialogue:
     """Return the stages from a turn to the words of its answer."""
     decides_itself = is_two_tier(engines)
