@@ -41,7 +41,6 @@ from parley.pipelines.voice.duplex import run_duplex
 from parley.pipelines.waiting import wait_as_browser, wait_as_client, wait_as_socket
 from parley.processors.fusion.camera_specialist import WATCHED_PER_S, WATCHED_PX
 from parley.serving.gateway.desk.desk import DESK_CALL
-from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments
 from parley.serving.gateway.settings import MAX_SOCKET_BYTES
 from parley.serving.gateway.sockets.chat_sockets import ChatArguments, ChatRequestArguments
@@ -107,7 +106,7 @@ async def run_session(
         return
     if isinstance(runner_args, PhoneArguments):
         assert phones is not None
-        if runner_args.phone.network == RELAY:
+        if not TRANSPORTS.row(runner_args.phone.network).capabilities.audio:
             await hold_relay(
                 engines.deployment,
                 engines.answering,

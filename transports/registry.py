@@ -5,7 +5,8 @@ holds a call over it, and its factory. Product code queries capabilities and com
 module loads no transport. ``docs/reference/transports.md`` is generated from the rows, and ``/status``
 lists those of which the application has a route.
 
-The webhook of a phone network is the row of the same name in ``serving.gateway.phone.carriers``.
+The webhook of a phone network is the row of the same name in ``serving.gateway.phone.carriers``. That of
+calls as text, which have no media stream, is ``carriers.twilio_relay``.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -272,6 +273,16 @@ TRANSPORTS = TransportRegistry(
             routes=("/twilio/media/{token}",),
             command=Command.SIMULATION,
             recorded_as=_PHONE,
+        ),
+        TransportRow(
+            name="twilio_relay",
+            summary="a phone call of Twilio's as text (ConversationRelay): Twilio recognises and speaks",
+            target="",
+            capabilities=Capabilities(
+                audio=False, receives_keys=True, sends_keys=True, has_room=False, is_phone=True
+            ),
+            settings=_PHONE,
+            routes=("/twilio_relay/media/{token}",),
         ),
         TransportRow(
             name="telnyx",

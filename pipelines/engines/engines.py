@@ -81,8 +81,8 @@ from parley.processors.perception.recorded_words import (
 )
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
-from parley.processors.turns.looks import VoiceLooks
-from parley.processors.turns.stop_words import StopWords
+from parley.processors.turns.looks import EarlyLooks, NoLooks, VoiceLooks
+from parley.processors.turns.stop_words import NoStopWords, StopWords, StopWordSpotter
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.engine_process import EngineProcessSettings
 from parley.runtime.event_stream import CallEvents
@@ -571,20 +571,20 @@ class Engines:
             stt = NotedUtterances(stt, events, recogniser, heard, as_kept)
         return EngineSttService(stt, audio_passthrough=audio_passthrough, heard=heard)
 
-    async def build_stop_words(self) -> StopWords | None:
-        """Return the listener for stop words in one call; None where stop words are not spotted."""
+    async def build_stop_words(self) -> StopWordSpotter:
+        """Return the spotter of stop words in one call; ``NoStopWords`` where they are not spotted."""
         commands = self._loaded.commands
         if commands is None:
-            return None
+            return NoStopWords()
         stop_words = StopWords(commands)
         await stop_words.open()
         return stop_words
 
-    async def build_looks(self) -> VoiceLooks | None:
-        """Return the listener for the beginnings of voices in one call; None where there is none."""
+    async def build_looks(self) -> EarlyLooks:
+        """Return the looks at the beginnings of voices in one call; ``NoLooks`` where there are none."""
         engine = self._loaded.looks
         if engine is None:
-            return None
+            return NoLooks()
         looks = VoiceLooks(engine)
         await looks.open()
         return looks

@@ -18,14 +18,16 @@ from parley.core.call_events import AnswerHeard
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.listeners import Listener
 from parley.pipelines.phone.answering_machine import Screening
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import DialogueStages, dialogue_of
-from parley.pipelines.stages.hold import CallHold
+from parley.pipelines.stages.hold import HoldOfCall
 from parley.pipelines.stages.models import CallModels, models_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
-from parley.pipelines.stages.shared import Listener, perception_of
+from parley.pipelines.stages.shared import perception_of
+from parley.pipelines.stages.sight import Sight
 from parley.pipelines.stages.turns import TurnStages, backchannels, turns_of
 from parley.pipelines.stages.voiceless_end import VoicelessEnd
 from parley.pipelines.voice.echo import CallFrontEnd
@@ -35,7 +37,6 @@ from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.dialogue.filler_processor import Say
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.fusion.perception import Perception
-from parley.processors.perception.caller_camera import CallerCamera
 from parley.processors.playout.playout import ThoughtTap
 from parley.processors.turns.audio_stop import AudioStop
 from parley.processors.turns.turn_events import publish_turns
@@ -53,10 +54,9 @@ class CascadeSurroundings:
         listeners: further receivers of the caller's audio.
         thought: tap directly after the model.
         play: puts audio into the pipeline, before the output.
-        camera: pictures of the caller; None where the model does not see them.
-        sees: pictures have an effect in the call.
+        sight: stages that take pictures of the caller.
         screening: detection of an answering machine.
-        hold: hold of the call; None where its caller cannot put it on hold.
+        hold: hold of the call.
     """
 
     front: CallFrontEnd
@@ -65,14 +65,9 @@ class CascadeSurroundings:
     listeners: Sequence[Listener]
     thought: ThoughtTap
     play: Say
-    camera: CallerCamera | None = None
-    sees: bool
+    sight: Sight
     screening: Screening
-    hold: CallHold | None = None
-
-    def is_held(self) -> bool:
-        """Return whether the call is on hold."""
-        return self.hold is not None and self.hold.is_on()
+    hold: HoldOfCall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +119,7 @@ async def cascade_stages(
     VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
     call.events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
-    desk = DeskVoice(engines, call, around.play, transport.output(), sees=around.sees)
+    desk = DeskVoice(engines, call, around.play, transport.output(), sees=around.sight.is_on)
     turns = turns_of(
         *(engines, transport, call, context, around.over_bot, around.front),
         detector=around.detector,
@@ -136,8 +131,8 @@ async def cascade_stages(
         say=around.thought.push_frame,
         screening=around.screening,
         desk=desk,
-        camera=around.camera,
-        is_held=around.is_held,
+        camera=around.sight.camera,
+        is_held=around.hold.is_on,
     )
     tasks = [*privacy.background, *backchannels(engines, call, around.play), *around.screening.background]
     return CascadeStages(
@@ -162,9 +157,8 @@ def _perception_stages(
 def _dialogue_stages(
     call: Call, models: CallModels, dialogue: DialogueStages, around: CascadeSurroundings
 ) -> list[FrameProcessor]:
-    held = [] if around.hold is None else around.hold.dialogue
     asked = [*dialogue.speculation.around(models.thinking), EpochGuard(call.conversation)]
-    return [dialogue.waits, dialogue.gate, *around.screening.hold, *held, *asked]
+    return [dialogue.waits, dialogue.gate, *around.screening.hold, *around.hold.dialogue, *asked]
 
 
 def _connect(

@@ -17,7 +17,7 @@ from parley.processors.dialogue.engine_llm import EngineLlmService
 from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.dialogue.speculation import Speculation
 from parley.processors.fusion.perception import Perception
-from parley.processors.perception.caller_camera import CallerCamera
+from parley.processors.perception.caller_camera import TurnPictures
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def dialogue_of(
     say: Say,
     screening: Screening,
     desk: DeskVoice,
-    camera: CallerCamera | None,
+    camera: TurnPictures,
     is_held: Callable[[], bool],
 ) -> DialogueStages:
     """Return the stages from a turn to its answer."""

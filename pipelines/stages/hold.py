@@ -18,7 +18,7 @@ state (``server-message`` of kind ``hold``) when it has connected and at each ch
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Protocol
 
 from loguru import logger
 from pipecat.frames.frames import Frame, InterruptionFrame, TTSSpeakFrame
@@ -82,8 +82,68 @@ class HoldReport(BaseModel):
     is_on: bool
 
 
+class HoldOfCall(Protocol):
+    """Hold of one call: ``CallHold``, or ``NoHold`` for a call that cannot be put on hold."""
+
+    @property
+    def head(self) -> list[FrameProcessor]:
+        """Stages directly after the transport's input."""
+        ...
+
+    @property
+    def dialogue(self) -> list[FrameProcessor]:
+        """Stages after the commit gate."""
+        ...
+
+    @property
+    def background(self) -> Background:
+        """Tasks of the call."""
+        ...
+
+    def is_on(self) -> bool:
+        """Return whether the call is on hold."""
+        ...
+
+    def listen(self, worker: PipelineWorker) -> None:
+        """Receive the requests of the client of a pipeline, and send it the state."""
+        ...
+
+
+class NoHold:
+    """Hold of a call that cannot be put on hold: it has no stages, and is never on."""
+
+    @property
+    def head(self) -> list[FrameProcessor]:
+        """No stages."""
+        return []
+
+    @property
+    def dialogue(self) -> list[FrameProcessor]:
+        """No stages."""
+        return []
+
+    @property
+    def background(self) -> Background:
+        """No tasks."""
+        return []
+
+    def is_on(self) -> bool:
+        """Return False."""
+        return False
+
+    def listen(self, worker: PipelineWorker) -> None:
+        """Receive nothing."""
+
+
+def hold_of(call: Call, *, engine_pause_ms: int | None = None) -> HoldOfCall:
+    """Return the hold of a call; ``NoHold`` where its client speaks no RTVI. See ``CallHold``."""
+    if not call.capabilities.speaks_rtvi:
+        return NoHold()
+    return CallHold(call, engine_pause_ms=engine_pause_ms)
+
+
 class CallHold:
-    """Hold of one call; a call whose client speaks no RTVI has none, and its stages are empty.
+    """Hold of one call whose client speaks RTVI.
 
     Args:
         call: the call.
@@ -97,7 +157,6 @@ class CallHold:
         if engine_pause_ms is not None:
             most_ms = min(most_ms, engine_pause_ms - ENGINE_MARGIN_MS)
         self.most_s = most_ms // 1_000
-        self._is_offered = call.capabilities.speaks_rtvi
         self._machine = HoldMachine(most_ms)
         self._clock = LoopClock()
         self._media, self._speech = (
@@ -113,8 +172,6 @@ class CallHold:
         self._is_answer_lost, self._lost = False, list[HeardReply]()
         # The rest of it is on its way and has not begun: another hold takes it again.
         self._is_rest_due = False
-        if not self._is_offered:
-            return
         events = call.events
         events.subscribe(HoldRequested, self._on_requested)
         events.subscribe(GoodbyeDue, lambda _event: self._signal(HoldSignal.FAREWELL))
@@ -132,18 +189,18 @@ class CallHold:
     @property
     def head(self) -> list[FrameProcessor]:
         """Stages directly after the transport's input."""
-        return [self._media] if self._is_offered else []
+        return [self._media]
 
     @property
     def dialogue(self) -> list[FrameProcessor]:
         """Stages after the commit gate."""
-        return [self._speech] if self._is_offered else []
+        return [self._speech]
 
     @property
     def background(self) -> Background:
         """Tasks of the call."""
         run: Callable[[], Coroutine[Any, Any, None]] = self.run
-        return [run] if self._is_offered else []
+        return [run]
 
     def is_on(self) -> bool:
         """Return whether the call is on hold."""
@@ -151,7 +208,7 @@ class CallHold:
 
     def listen(self, worker: PipelineWorker) -> None:
         """Receive the requests of the client of a pipeline, and send it the state."""
-        if not (self._call.peer.speaks_rtvi and self._is_offered):
+        if not self._call.peer.speaks_rtvi:
             return
         on_client_message(worker, TYPE, self.take)
 

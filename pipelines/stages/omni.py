@@ -14,24 +14,25 @@ from parley.models.omni.two_tier.speech_input import SpeechInput
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.listeners import Listener
 from parley.pipelines.queue_announcer import QueueAnnouncer
 from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.omni_ends import EngineEnds
 from parley.pipelines.stages.omni_host import host_of_call, preparation_of
-from parley.pipelines.stages.shared import Listener, gain_of
+from parley.pipelines.stages.shared import gain_of
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.duplex.contents import Contents
 from parley.processors.duplex.dialogue import CallDialogue
 from parley.processors.duplex.omni import DuplexOmniProcessor
 from parley.processors.duplex.outlet import Outlet
 from parley.processors.duplex.succession import EngineSource
-from parley.processors.duplex.turn_monitor import TurnMonitor
+from parley.processors.duplex.turn_monitor import EngineTurns, NoTurnMonitor, TurnMonitor
 from parley.processors.duplex.turns import IS_WRITTEN, DuplexTurnTracker
 from parley.processors.front_end.vad import VOICE
 from parley.processors.playout.playout import guard_protected
 from parley.processors.taps.notice import NoticeTap
 from parley.processors.taps.response_events import ResponseEvents
-from parley.processors.turns.stop_words import StopWords
+from parley.processors.turns.stop_words import StopWordSpotter
 from parley.serving.pool.omni import PooledConversation
 from parley.turn_taking.duplex_policy import DuplexPolicy, Volume, Yield
 
@@ -105,14 +106,14 @@ class OmniStages:
         self._turn_monitor = self._create_turn_monitor(engines, transport)
         policy = engines.deployment.duplex_policy()
         yields_to_stop = duplex.yields == "policy" and policy.barge_in.protected_yields_to_stop
-        self._guards_protected = self._turn_monitor is not None and yields_to_stop
+        self._guards_protected = yields_to_stop and not is_two_tier(engines)
         if receives_directly:
             client.entry.open(self.omni)
 
     @property
     def listeners(self) -> list[Listener]:
         """Receivers of the caller's audio."""
-        return [self._turn_monitor.hear] if self._turn_monitor is not None else []
+        return [self._turn_monitor.hear]
 
     def is_asked(self, frame: LLMContextFrame) -> bool:
         """Return whether the deployment's model answers: an engine with its own words answers by itself."""
@@ -124,9 +125,7 @@ class OmniStages:
 
     def background(self) -> Background:
         """Return the tasks of the call. They are not stored, because they refer to this object."""
-        tasks: list[Callable[[], Coroutine[Any, Any, None]]] = []
-        if self._turn_monitor is not None:
-            tasks.append(self._turn_monitor.run)
+        tasks: list[Callable[[], Coroutine[Any, Any, None]]] = [self._turn_monitor.run]
         for host in self._hosts:
             if isinstance(host, PooledConversation):
                 tasks += [partial(close_at_end, host), partial(self._in_queue.run, self._call.live.input)]
@@ -141,12 +140,12 @@ class OmniStages:
         if isinstance(frame, InterruptionFrame):
             self.user.interruption_passed()
 
-    def _create_turn_monitor(self, engines: Engines, transport: BaseTransport) -> TurnMonitor | None:
-        """Return the monitor of turns for an engine without one; None where every engine has its own."""
+    def _create_turn_monitor(self, engines: Engines, transport: BaseTransport) -> EngineTurns:
+        """Return the monitor of turns for an engine without one."""
         # A local: a reference to this object would form a reference cycle.
         omni = self.omni
         if is_two_tier(engines):
-            return None
+            return NoTurnMonitor()
         settings = engines.deployment.duplex_policy().model_copy(update={"backchannel": None})
         executors, is_silenced = engines.executors, engines.deployment.duplex.yields == "policy"
         return TurnMonitor(
@@ -168,7 +167,7 @@ class OmniStages:
         )
 
 
-async def close_at_end(held: StopWords | PooledConversation) -> None:
+async def close_at_end(held: StopWordSpotter | PooledConversation) -> None:
     """Close a resource of the call when the call is over."""
     try:
         await asyncio.Event().wait()

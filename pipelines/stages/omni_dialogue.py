@@ -12,12 +12,13 @@ from pipecat.transports.base_transport import BaseTransport
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.listeners import Listener
 from parley.pipelines.stages.desk import DeskVoice
-from parley.pipelines.stages.hold import CallHold
+from parley.pipelines.stages.hold import HoldOfCall
 from parley.pipelines.stages.models import CallModels
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_ends import OmniAllowance
-from parley.pipelines.stages.shared import Listener, asking_back, commit_gate, speculation_of, wait_guard
+from parley.pipelines.stages.shared import asking_back, commit_gate, speculation_of, wait_guard
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.epoch_guard import EpochGuard
 from parley.processors.dialogue.filler_processor import Say
@@ -85,7 +86,7 @@ def omni_dialogue_of(
     models: CallModels,
     engine: OmniStages,
     desk: OmniDesk,
-    hold: CallHold,
+    hold: HoldOfCall,
 ) -> OmniDialogue:
     """Return the stages from a turn to the words of its answer."""
     decides_itself = is_two_tier(engines)

@@ -8,12 +8,12 @@ from parley.core.call_events import SpeechReported, VoiceEnded, VoiceStarted
 from parley.core.speech_reports import OwnVoice, Spotted, Spotting
 from parley.models.stt import Transcript
 from parley.pipelines.builder import Background
+from parley.pipelines.listeners import Listener
 from parley.pipelines.stages.omni import OmniStages, close_at_end
-from parley.pipelines.stages.shared import Listener, fan_out
-from parley.processors.turns.looks import VoiceLooks
-from parley.processors.turns.stop_words import StopWords
+from parley.pipelines.voice.echo import CallFrontEnd, OwnVoiceTest
+from parley.processors.turns.looks import EarlyLooks, NoLooks
+from parley.processors.turns.stop_words import NoStopWords, StopWordSpotter
 from parley.runtime.event_stream import CallEvents
-from parley.turn_taking.barge_in.self_voice import SelfVoice
 
 # A command that is spotted this long after the end of its voice has no effect any more.
 COMMAND_LATE_S = 1.5
@@ -23,42 +23,36 @@ OWN_VOICE_S = 0.32
 
 @dataclass(frozen=True)
 class OverBot:
-    """Listeners of one call; each is None where the deployment has none.
+    """Listeners of one call.
 
     Attributes:
         stop_words: spots words that stop the bot.
         looks: classifies the sound of the beginning of a voice.
     """
 
-    stop_words: StopWords | None = None
-    looks: VoiceLooks | None = None
+    stop_words: StopWordSpotter = NoStopWords()
+    looks: EarlyLooks = NoLooks()
 
     @property
     def listeners(self) -> list[Listener]:
         """Receivers of the caller's audio."""
-        return [each.hear for each in (self.stop_words, self.looks) if each is not None]
-
-    @property
-    def hear(self) -> Listener | None:
-        """Receiver that passes audio to all of them; None where there are none."""
-        listeners = self.listeners
-        return fan_out(listeners) if listeners else None
+        return [*self.stop_words.listeners, *self.looks.listeners]
 
 
 def spotting(events: CallEvents, over_bot: OverBot, engine: OmniStages) -> Background:
-    """Return the task that spots commands for a full-duplex engine; none without stop words."""
-    return [] if over_bot.stop_words is None else [_Spotter(events, over_bot.stop_words, engine).run]
+    """Return the task that spots commands for a full-duplex engine."""
+    return [_Spotter(events, over_bot.stop_words, engine).run]
 
 
-def own_voice(events: CallEvents, self_voice: SelfVoice | None, engine: OmniStages) -> Background:
+def own_voice(events: CallEvents, front: CallFrontEnd, engine: OmniStages) -> Background:
     """Return the task that reports if an engine picks up its own voice; none without echo control."""
-    return [] if self_voice is None else [partial(_look_for_own_voice, events, self_voice, engine)]
+    return [partial(_look_for_own_voice, events, front.self_voice, engine)] if front.echo else []
 
 
 class _Spotter:
     """Spotter of commands in short voices over the bot, once each has ended. ``run`` is its caller's task."""
 
-    def __init__(self, events: CallEvents, stop_words: StopWords, engine: OmniStages) -> None:
+    def __init__(self, events: CallEvents, stop_words: StopWordSpotter, engine: OmniStages) -> None:
         self._events, self._stop_words, self._engine = events, stop_words, engine
         self._number = 0
         events.subscribe(VoiceStarted, self._on_voice_started)
@@ -86,7 +80,7 @@ class _Spotter:
         self._events.publish(SpeechReported(self._events.now_ms(), report))
 
 
-async def _look_for_own_voice(events: CallEvents, self_voice: SelfVoice, engine: OmniStages) -> None:
+async def _look_for_own_voice(events: CallEvents, self_voice: OwnVoiceTest, engine: OmniStages) -> None:
     """While the bot speaks, report whether the voice received is its own, by the levels."""
     while True:
         await asyncio.sleep(OWN_VOICE_S)

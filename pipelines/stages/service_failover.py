@@ -54,20 +54,20 @@ from parley.core.usage import Stage
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.greeting import greeting_of
+from parley.pipelines.listeners import Listener, fan_out
 from parley.pipelines.modes import CASCADE
 from parley.pipelines.phone.answering_machine import Screening
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.cascade import CascadeStages, CascadeSurroundings, cascade_stages
+from parley.pipelines.stages.hold import NoHold
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.service_ends import FAILED
 from parley.pipelines.stages.service_part import ServicePart
 from parley.pipelines.stages.shared import (
-    Listener,
-    Sight,
     closed_on_failure,
-    fan_out,
 )
+from parley.pipelines.stages.sight import Sight
 from parley.pipelines.stages.turns import guards_protected
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.dialogue.durable_tools import DurableTools
@@ -326,8 +326,9 @@ class RealtimeFailover:
                 listeners=[outer.specialists.hear],
                 thought=call.live.playout.taps(guards_protected=guards_protected(engines))[0],
                 play=outer.entry.push_frame,
-                sees=outer.sight.is_on,
+                sight=outer.sight,
                 screening=Screening(),
+                hold=NoHold(),
             )
             cascade = await cascade_stages(
                 *(engines, self._transport, call, context, around), privacy=privacy, tools=tools

@@ -1,8 +1,7 @@
 """Stages that every voice pipeline makes of the same parts, each with the events of its call."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pipecat.frames.frames import LLMContextFrame
@@ -12,21 +11,17 @@ from pipecat.transports.base_transport import BaseTransport
 from parley.core.timeline import Source
 from parley.pipelines.call import OPENING, Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.listeners import Listener
+from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.dialogue.commit_gate import Answers, CommitGate
 from parley.processors.dialogue.filler_processor import FillerProcessor, Say
 from parley.processors.dialogue.speculation import Speculation
-from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.front_end.vad import VOICE, SharedVadAnalyzer
-from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.perception import Perception
-from parley.processors.perception.caller_camera import CallerCamera
-from parley.processors.perception.camera_tap import CameraTap
-from parley.processors.perception.picture_sources import PictureSources
+from parley.processors.perception.caller_camera import NoCamera, TurnPictures
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.transports.gain import SupportsGain
 from parley.turn_taking.clarification import Clarification
-
-Listener = Callable[[bytes], None]
 
 
 class Closes(Protocol):
@@ -36,15 +31,14 @@ class Closes(Protocol):
 
 
 @contextmanager
-def closed_on_failure() -> Iterator[list[Closes | None]]:
+def closed_on_failure() -> Iterator[list[Closes]]:
     """Close the appended parts when a call's pipeline cannot be built; otherwise its stages close them."""
-    opened: list[Closes | None] = []
+    opened: list[Closes] = []
     try:
         yield opened
     except BaseException:
         for each in opened:
-            if each is not None:
-                each.close()
+            each.close()
         raise
 
 
@@ -53,18 +47,8 @@ def gain_of(transport: BaseTransport) -> Callable[[float], None]:
     return transport.set_gain_db if isinstance(transport, SupportsGain) else lambda _gain_db: None
 
 
-def fan_out(listeners: Sequence[Listener]) -> Listener:
-    """Return a listener that passes each piece of audio to all of them."""
-
-    def listen(pcm: bytes) -> None:
-        for each in listeners:
-            each(pcm)
-
-    return listen
-
-
 def voice_detector(
-    engines: Engines, call: Call, hosted: HostedFrontEnd | None, listeners: Sequence[Listener]
+    engines: Engines, call: Call, front: CallFrontEnd, listeners: Sequence[Listener]
 ) -> SharedVadAnalyzer:
     """Return voice activity; ``listeners`` receive the caller's audio before it is judged."""
     return SharedVadAnalyzer(
@@ -74,7 +58,7 @@ def voice_detector(
         events=call.events,
         pause_ms=VOICE.pause_ms,
         listeners=listeners,
-        hosted=hosted,
+        hosted=front.hosted,
     )
 
 
@@ -110,53 +94,6 @@ def wait_guard(
     )
 
 
-def camera_of(engines: Engines, call: Call) -> CallerCamera | None:
-    """Return the stage that holds the pictures of the caller; None where the model does not see them."""
-    if not engines.answering.sees or not call.capabilities.video:
-        return None
-    return CallerCamera(engines.deployment.thinking.vision)
-
-
-def watcher_of(engines: Engines, call: Call) -> CameraSpecialist | None:
-    """Return the specialist of the camera in a call that has one; None without a specialist or a camera."""
-    if not call.capabilities.video:
-        return None
-    return engines.camera_specialist_of(call.conversation, call.events)
-
-
-@dataclass(frozen=True)
-class Sight:
-    """Stages that take the pictures of one call.
-
-    Attributes:
-        taps: that pass them on.
-        background: tasks.
-        is_on: pictures have an effect in this call.
-    """
-
-    taps: Sequence[CameraTap] = ()
-    background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
-    is_on: bool = False
-
-
-def sight_of(engines: Engines, call: Call, *, has_model: bool, passes_on: bool) -> Sight:
-    """Return the stages for pictures; none where neither a model nor a specialist looks at them.
-
-    Args:
-        engines: of the process.
-        call: the call.
-        has_model: the model that answers takes pictures of the caller's camera.
-        passes_on: a later stage takes pictures.
-    """
-    specialist = watcher_of(engines, call)
-    if not call.capabilities.video or not (has_model or specialist):
-        return Sight()
-    sources = PictureSources(call.events)
-    background = [sources.run] if specialist is None else [sources.run, specialist.run]
-    tap = CameraTap(sources.see, None if specialist is None else specialist.see, passes_on=passes_on)
-    return Sight([tap], background, is_on=True)
-
-
 def asking_back(engines: Engines) -> Clarification | None:
     """Return the rule that asks again after a turn of low confidence; None where the deployment has none."""
     settings = engines.deployment.hearing.ask_back
@@ -174,7 +111,7 @@ def commit_gate(
     *,
     take_turn: Callable[[LLMContextFrame], Awaitable[bool]],
     answers: Answers | None = None,
-    camera: CallerCamera | None = None,
+    camera: TurnPictures = NoCamera(),
 ) -> CommitGate:
     """Return the stage that holds a question until its turn is durable.
 

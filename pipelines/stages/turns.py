@@ -18,9 +18,10 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.listeners import Listener
 from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.over_bot import OverBot
-from parley.pipelines.stages.shared import Listener, gain_of
+from parley.pipelines.stages.shared import gain_of
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.turns.backchannel import BackchannelSpeaker, Say
@@ -107,6 +108,34 @@ def turns_of(
     return TurnStages(user, vad, endpoint.overhear)
 
 
+class _SoundOfCall:
+    """Sound of the caller of one call; see ``CallerSound``.
+
+    Args:
+        front: echo control of the call.
+        vad: returns the detector of voices, which is made after this object.
+    """
+
+    def __init__(self, front: CallFrontEnd, vad: Callable[[], SharedVadAnalyzer]) -> None:
+        self._front, self._vad = front, vad
+
+    @property
+    def finds_own(self) -> bool:
+        return bool(self._front.echo)
+
+    def heard_ms(self) -> int | None:
+        return self._vad().judged_ms
+
+    def level_db(self) -> float | None:
+        return self._vad().voice_level_db
+
+    def is_own(self) -> bool | None:
+        return self._front.self_voice.is_own()
+
+    def are_own(self, text: str) -> bool:
+        return self._front.are_own(text)
+
+
 def guards_protected(engines: Engines) -> bool:
     """Return whether a protected reply yields to a stop word."""
     settings = engines.deployment.hearing.barge_in
@@ -160,10 +189,7 @@ def _starts(
         endpoint=endpoint,
         set_gain_db=gain_of(transport),
         interrupt=interrupt,
-        is_own=front.self_voice.is_own if front.self_voice is not None else None,
-        are_own=front.are_own,
-        heard_ms=lambda: vad().judged_ms,
-        level_db=lambda: vad().voice_level_db,
+        sound=_SoundOfCall(front, vad),
         stop_words=over_bot.stop_words,
         looks=over_bot.looks,
     )

@@ -23,22 +23,17 @@ from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.phone.answering_machine import Screening, open_screening
 from parley.pipelines.sockets.client_tools import offered_tools
 from parley.pipelines.stages.cascade import CascadeSurroundings, cascade_stages
-from parley.pipelines.stages.hold import CallHold
+from parley.pipelines.stages.hold import hold_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
-    camera_of,
     closed_on_failure,
-    sight_of,
     voice_detector,
 )
-from parley.pipelines.stages.shown_pictures import ShownPictures
+from parley.pipelines.stages.sight import sight_by_turns
 from parley.pipelines.stages.turns import guards_protected
-from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.voice.echo import CallFrontEnd, with_echo_control
 from parley.processors.dialogue.durable_tools import DurableTools
-from parley.processors.dialogue.rtvi import ShowPicture
-from parley.processors.front_end.hosted import HostedFrontEnd
-from parley.processors.perception.caller_camera import CallerCamera
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 
@@ -61,10 +56,10 @@ async def _open(
         screening = await open_screening(engines, call)
         opened.append(stop_words := await engines.build_stop_words())
         opened.append(looks := await engines.build_looks())
-        opened.append(hosted := engines.open_front_end())
+        opened.append(front := CallFrontEnd(engines.open_front_end()))
         over_bot = OverBot(stop_words, looks)
         return await _build(
-            engines, transport, call, screening, over_bot, hosted, privacy=privacy, tools=tools
+            engines, transport, call, screening, over_bot, front, privacy=privacy, tools=tools
         )
 
 
@@ -74,27 +69,25 @@ async def _build(
     call: Call,
     screening: Screening,
     over_bot: OverBot,
-    hosted: HostedFrontEnd | None,
+    opened: CallFrontEnd,
     *,
     privacy: CallPrivacy,
     tools: DurableTools,
 ) -> tuple[PipelineWorker, Background]:
     """Return the pipeline of one call, and its tasks."""
     context = LLMContext()
-    front = await open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear)
+    front = await with_echo_control(engines, transport, call, opened, cancelled=over_bot.listeners)
     thought, entry, exit_ = call.live.playout.taps(guards_protected=guards_protected(engines))
-    camera, hold = camera_of(engines, call), CallHold(call)
-    sight = sight_of(engines, call, has_model=engines.cascade_sees, passes_on=camera is not None)
+    hold, sight = hold_of(call), sight_by_turns(engines, call)
     specialists = engines.specialists_of(call.conversation, call.events)
     around = CascadeSurroundings(
         front=front,
         over_bot=over_bot,
-        detector=partial(voice_detector, engines, call, front.hosted),
+        detector=partial(voice_detector, engines, call, front),
         listeners=[specialists.hear],
         thought=thought,
         play=entry.push_frame,
-        camera=camera,
-        sees=sight.is_on,
+        sight=sight,
         screening=screening,
         hold=hold,
     )
@@ -103,8 +96,7 @@ async def _build(
         head=[
             transport.input(),
             *hold.head,
-            *sight.taps,
-            *([camera] if camera else []),
+            *sight.stages,
             *screening.tap,
             *front.echo,
             VoiceActivity(cascade.vad),
@@ -119,7 +111,7 @@ async def _build(
     )
     worker = build(
         *(engines, transport, call, stages),
-        show=_show(engines, call, camera),
+        show=sight.show,
         greets=not screening.is_on,
         asks_again=True,
     )
@@ -127,10 +119,3 @@ async def _build(
     hold.listen(worker)
     screening.begin()
     return worker, [*sight.background, specialists.run, *hold.background, *cascade.background]
-
-
-def _show(engines: Engines, call: Call, camera: CallerCamera | None) -> ShowPicture | None:
-    """Return what takes a picture that the caller shows; None where no model sees it."""
-    if camera is None:
-        return None
-    return ShownPictures(engines.answering.pictures, call.conversation, camera, call.events).take

@@ -26,6 +26,7 @@ from parley.pipelines.live_pace import play_live
 from parley.pipelines.modes import DESK
 from parley.pipelines.release import release_call
 from parley.pipelines.stages.shared import voice_detector
+from parley.pipelines.voice.echo import CallFrontEnd
 from parley.pipelines.voice_bridges import VoiceBridge
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.speech.human_voice import HumanMicrophone, HumanWords
@@ -83,7 +84,7 @@ async def run_desk_call(
 
 async def _stages(engines: Engines, transport: BaseTransport, call: Call, bridge: VoiceBridge) -> Stages:
     """Return the stages of the human's call, in which no model answers."""
-    detector = voice_detector(engines, call, None, [])
+    detector = voice_detector(engines, call, CallFrontEnd(), [])
     return Stages(
         head=[transport.input(), HumanMicrophone(bridge.to_caller.put), VoiceActivity(detector)],
         perception=[await engines.build_stt(audio_passthrough=False)],

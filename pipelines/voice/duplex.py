@@ -30,7 +30,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import DUPLEX
 from parley.pipelines.sockets.client_tools import offered_tools
-from parley.pipelines.stages.hold import CallHold
+from parley.pipelines.stages.hold import hold_of
 from parley.pipelines.stages.models import models_of
 from parley.pipelines.stages.omni import OmniStages, is_two_tier
 from parley.pipelines.stages.omni_dialogue import OmniDesk, omni_dialogue_of
@@ -39,14 +39,13 @@ from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import (
     closed_on_failure,
     perception_of,
-    sight_of,
     voice_detector,
 )
+from parley.pipelines.stages.sight import sight_of
 from parley.pipelines.stages.ticks import UnitRecords, WriteTick, tick_log
-from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.voice.echo import CallFrontEnd, with_echo_control
 from parley.pipelines.voice.realtime import run_realtime
 from parley.processors.dialogue.durable_tools import DurableTools
-from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.telemetry.turn_events import TurnLogWriter
@@ -70,9 +69,9 @@ async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> 
     async with offered as tools, tick_log(engines, call) as write_tick:
         with closed_on_failure() as opened:
             opened.append(stop_words := await engines.build_stop_words())
-            opened.append(hosted := engines.open_front_end())
+            opened.append(front := CallFrontEnd(engines.open_front_end()))
             worker, background = await _build(
-                engines, transport, call, OverBot(stop_words), hosted, privacy, tools, write_tick
+                engines, transport, call, OverBot(stop_words), front, privacy, tools, write_tick
             )
         parallel = [*(start() for start in background), tools.recover()]
         await run_call(
@@ -93,7 +92,7 @@ async def _build(
     transport: BaseTransport,
     call: Call,
     over_bot: OverBot,
-    hosted: HostedFrontEnd | None,
+    opened: CallFrontEnd,
     privacy: CallPrivacy,
     tools: DurableTools,
     write_tick: WriteTick,
@@ -102,7 +101,7 @@ async def _build(
     context = LLMContext()
     front, models = await asyncio.gather(
         # A stop word is best detected in one signal: the output of echo control switches between two.
-        open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear),
+        with_echo_control(engines, transport, call, opened, cancelled=over_bot.listeners),
         models_of(engines, call, context, privacy, tools, passes_audio=True),
     )
     TurnLogWriter(call.live.turns, call.events, words=FinalWords)
@@ -118,15 +117,15 @@ async def _build(
     )
     # A speech model ends its own pause; a language model answers for the two-tier engine.
     pause_ms = None if is_two_tier(engines) else engines.deployment.duplex.ticks.pause_ms
-    hold = CallHold(call, engine_pause_ms=pause_ms)
+    hold = hold_of(call, engine_pause_ms=pause_ms)
     _, entry, exit_ = call.live.playout.taps()
     desk = OmniDesk(engines, call, entry.push_frame, transport, sees=sight.is_on)
     dialogue = omni_dialogue_of(*(engines, call, context, perception, models, engine, desk, hold))
     listeners = [call.live.turns.heard, specialists.hear, *engine.listeners]
     listeners += [] if front.echo else over_bot.listeners
-    detector = voice_detector(engines, call, front.hosted, [*listeners, *desk.listeners])
+    detector = voice_detector(engines, call, front, [*listeners, *desk.listeners])
     stages = Stages(
-        head=[transport.input(), *hold.head, *sight.taps, *front.echo, VoiceActivity(detector)],
+        head=[transport.input(), *hold.head, *sight.stages, *front.echo, VoiceActivity(detector)],
         perception=[models.stt, *privacy.stage, perception],
         turns=[engine.user],
         dialogue=dialogue.stages,
@@ -139,7 +138,7 @@ async def _build(
     desk.connect(worker)
     hold.listen(worker)
     background = [*privacy.background, *dialogue.background, specialists.run, *engine.background()]
-    background += [*own_voice(call.events, front.self_voice, engine), *sight.background, *desk.background]
+    background += [*own_voice(call.events, front, engine), *sight.background, *desk.background]
     background += spotting(call.events, over_bot, engine)
     if call.peer.speaks_rtvi and call.client.reads_rtvi:
         background.append(lambda: units.run(call.live.input, lambda: engine.omni.unit_ms))

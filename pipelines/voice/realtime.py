@@ -41,15 +41,14 @@ from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding
 from parley.pipelines.stages.shared import (
     closed_on_failure,
     perception_of,
-    sight_of,
     voice_detector,
 )
-from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.stages.sight import sight_of
+from parley.pipelines.voice.echo import CallFrontEnd, with_echo_control
 from parley.pipelines.voice.realtime_failover import run_with_fallback
 from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.caller_turns import CallerTurns
 from parley.processors.duplex.services import RealtimeRow
-from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.processors.turns.turn_events import publish_service_turns
@@ -72,8 +71,8 @@ async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -
         return
     idle = idle_keeper(engines, call)
     with closed_on_failure() as opened:
-        opened.append(hosted := engines.open_front_end())
-        worker, caller, background = await _build(engines, row, transport, call, hosted)
+        opened.append(front := CallFrontEnd(engines.open_front_end()))
+        worker, caller, background = await _build(engines, row, transport, call, front)
     await run_call(
         engines,
         worker,
@@ -93,12 +92,12 @@ async def _build(
     row: RealtimeRow[Any],
     transport: BaseTransport,
     call: Call,
-    hosted: HostedFrontEnd | None,
+    opened: CallFrontEnd,
 ) -> tuple[PipelineWorker, CallerTurns, Background]:
     """Return the pipeline of one call, the writer of the caller's words, and the tasks. Loads no model."""
     events, start = call.events, beginning_of(engines, row, call)
     front, tts, service = await asyncio.gather(
-        open_front_end(engines, transport, call, hosted),
+        with_echo_control(engines, transport, call, opened),
         engines.build_tts(events),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
@@ -111,9 +110,9 @@ async def _build(
     watch = AnswerWatch(engines.deployment.duplex.answer_ms, events, is_speaking=call.live.floor.holds_reply)
     model = ServiceStages(row, call, takes_contexts=start.is_sent)
     thought, entry, exit_ = call.live.playout.taps()
-    vad = voice_detector(engines, call, front.hosted, [call.live.turns.heard, specialists.hear])
+    vad = voice_detector(engines, call, front, [call.live.turns.heard, specialists.hear])
     stages = Stages(
-        head=[transport.input(), *sight.taps, *front.echo, VoiceActivity(vad)],
+        head=[transport.input(), *sight.stages, *front.echo, VoiceActivity(vad)],
         # Words come from the service: features of them are perceived after the turns.
         turns=[model.typed, user, perception],
         speech=[thought, tts, model.gate, service, model.replies],

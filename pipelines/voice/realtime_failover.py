@@ -24,23 +24,20 @@ from parley.pipelines.stages.service_failover import AudioListeners, OuterStages
 from parley.pipelines.stages.service_part import service_part
 from parley.pipelines.stages.shared import (
     closed_on_failure,
-    sight_of,
     voice_detector,
 )
-from parley.pipelines.voice.echo import open_front_end
+from parley.pipelines.stages.sight import sight_of
+from parley.pipelines.voice.echo import CallFrontEnd, with_echo_control
 from parley.processors.duplex.service_probe import RealtimeProbe
 from parley.processors.duplex.services import RealtimeRow
-from parley.processors.front_end.hosted import HostedFrontEnd
 from parley.processors.perception.voice_activity import VoiceActivity
 
 
-async def _outer(
-    engines: Engines, transport: BaseTransport, call: Call, hosted: HostedFrontEnd | None
-) -> OuterStages:
+async def _outer(engines: Engines, transport: BaseTransport, call: Call, opened: CallFrontEnd) -> OuterStages:
     specialists = engines.specialists_of(call.conversation, call.events)
     over_bot, listeners = AudioListeners(), AudioListeners([call.live.turns.heard, specialists.hear])
-    front = await open_front_end(engines, transport, call, hosted, on_cancelled=over_bot.hear)
-    vad = voice_detector(engines, call, front.hosted, [listeners.hear])
+    front = await with_echo_control(engines, transport, call, opened, cancelled=[over_bot.hear])
+    vad = voice_detector(engines, call, front, [listeners.hear])
     _, entry, exit_ = call.live.playout.taps()
     sight = sight_of(engines, call, has_model=False, passes_on=False)
     return OuterStages(front, vad, listeners, over_bot, entry, exit_, specialists, sight)
@@ -60,15 +57,15 @@ async def run_with_fallback(
     """
     idle = idle_keeper(engines, call)
     with closed_on_failure() as opened:
-        opened.append(hosted := engines.open_front_end())
-        outer = await _outer(engines, transport, call, hosted)
+        opened.append(front := CallFrontEnd(engines.open_front_end()))
+        outer = await _outer(engines, transport, call, front)
         probe = RealtimeProbe(breaker, call.events)
         part = await service_part(engines, row, call)
     failover = RealtimeFailover(engines, row, probe, transport, call, outer, part)
     stages = Stages(
         head=[
             transport.input(),
-            *outer.sight.taps,
+            *outer.sight.stages,
             *outer.front.echo,
             VoiceActivity(outer.vad),
         ],

@@ -80,7 +80,7 @@ from parley.core.strict_model import StrictModel
 from parley.core.tiers import Tier
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perception import Perceived
-from parley.processors.perception.caller_camera import CallerCamera
+from parley.processors.perception.caller_camera import NoCamera, TurnPictures
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.conversation import Conversation
 from parley.turn_taking.clarification import AskBack, Clarification, Confirmed
@@ -137,7 +137,7 @@ class CommitGate(FrameProcessor):
         take_turn: counts a question of the client; false when it may not be asked. None: never limited.
         has_turn: returns whether ``take_turn`` would be true. None: always.
         own_instructions: texts that may stand in the context as messages of the system or a developer.
-        camera: of the caller, where the model sees it; None for none.
+        camera: pictures of the caller for a turn.
     """
 
     def __init__(
@@ -154,7 +154,7 @@ class CommitGate(FrameProcessor):
         take_turn: Callable[[LLMContextFrame], Awaitable[bool]] | None = None,
         has_turn: Callable[[], bool] | None = None,
         own_instructions: Sequence[str] = (),
-        camera: CallerCamera | None = None,
+        camera: TurnPictures = NoCamera(),
     ) -> None:
         super().__init__()
         self._conversation = conversation
@@ -230,7 +230,7 @@ class CommitGate(FrameProcessor):
             return None
         if self._over or self._is_leaving or self._conversation.loss is not None or self._unasked is not None:
             return None
-        if self._camera is not None and self._camera.is_on:
+        if self._camera.is_on:
             return None
         tier = self._conversation.tier
         if tier.is_held or tier.is_step or tier.tier is Tier.OFFERED:
@@ -479,8 +479,6 @@ class CommitGate(FrameProcessor):
 
     async def _pictures(self) -> list[Picture]:
         """Return what the caller shows at the end of a turn."""
-        if self._camera is None:
-            return []
         # Files were counted when they came: a client was sent the refusal of one too many.
         files = self._camera.take_files()
         seen = await self._camera.look()

@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Protocol
 
 from loguru import logger
 
@@ -51,6 +52,28 @@ WAITING_MS = 3_000
 WAITING_EVENTS = 256
 
 _BotEvent = Callable[[DuplexPolicy, int], None]
+
+
+class EngineTurns(Protocol):
+    """Monitor of the turns before an engine: ``TurnMonitor``, or ``NoTurnMonitor``."""
+
+    def hear(self, pcm: bytes) -> None:
+        """Add audio of the caller: 16-bit mono at the detector's rate."""
+        ...
+
+    async def run(self) -> None:
+        """Decide until cancelled, where there is something to decide."""
+        ...
+
+
+class NoTurnMonitor:
+    """Monitor of a call whose engines have one themselves."""
+
+    def hear(self, pcm: bytes) -> None:
+        """Do nothing: the engine hears the caller."""
+
+    async def run(self) -> None:
+        """Return: there is nothing to decide."""
 
 
 class TurnMonitor:

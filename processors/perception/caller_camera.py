@@ -17,6 +17,7 @@ caller does not show any more what is on it. A screen that is still sends pictur
 import asyncio
 from collections import deque
 from dataclasses import replace
+from typing import Protocol
 
 from loguru import logger
 from pipecat.frames.frames import Frame, InputImageRawFrame
@@ -31,6 +32,37 @@ from parley.processors.perception.picture_sources import STALE_S, source_of
 MOST_SHOWN = 4
 # Scaling and encoding take about 20 ms.
 ENCODE_S = 1.0
+
+
+class TurnPictures(Protocol):
+    """Pictures for the next turn of a call: ``CallerCamera``, or ``NoCamera`` where no model sees them."""
+
+    @property
+    def is_on(self) -> bool:
+        """True when a turn that ends now has a picture."""
+        ...
+
+    def take_files(self) -> list[Picture]:
+        """Return the files for a turn, once each."""
+        ...
+
+    async def look(self) -> list[Picture]:
+        """Return the pictures for a turn."""
+        ...
+
+
+class NoCamera:
+    """Pictures of a call whose model sees none."""
+
+    is_on = False
+
+    def take_files(self) -> list[Picture]:
+        """Return no files."""
+        return []
+
+    async def look(self) -> list[Picture]:
+        """Return no pictures."""
+        return []
 
 
 class CallerCamera(FrameProcessor):

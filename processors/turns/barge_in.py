@@ -30,18 +30,17 @@ from pipecat.processors.frame_processor import FrameProcessorSetup
 from pipecat.turns.types import ProcessFrameResult
 from pipecat.turns.user_start.base_user_turn_start_strategy import BaseUserTurnStartStrategy
 
-from parley.core.clock import Clock
 from parley.models.stt import Transcript
 from parley.processors.perception.voice_onset import ahead_ms, judged_ms
 from parley.processors.turns.endpoint import EndpointStopStrategy
-from parley.processors.turns.looks import VoiceLooks
+from parley.processors.turns.looks import EarlyLooks
 from parley.processors.turns.over_bot.decisions import DecisionQueue
 from parley.processors.turns.over_bot.floor import CallerFloor
 from parley.processors.turns.over_bot.replies import BotReplies
 from parley.processors.turns.over_bot.turn import TurnOverBot
-from parley.processors.turns.over_bot.voice import VoiceOverBot
+from parley.processors.turns.over_bot.voice import CallerSound, VoiceOverBot
 from parley.processors.turns.over_bot.words import WordsOverBot
-from parley.processors.turns.stop_words import StopWords
+from parley.processors.turns.stop_words import StopWordSpotter
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 from parley.turn_taking.barge_in.barge_in import BargeIn
@@ -57,11 +56,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         endpoint: ends the turns that begin here.
         set_gain_db: sets the bot's volume; must not block.
         interrupt: interrupts the bot inside of an open turn: the aggregator's ``broadcast_interruption``.
-        heard_ms: returns how much of the caller's audio voice activity has judged; None: it counts as never
-            late.
-        level_db: returns the level of the present voice so far, dBFS; None where it is not measured.
-        is_own: returns whether the last sound is the bot's own voice; None when that is not known.
-        are_own: returns whether words are the bot's own of a moment ago.
+        sound: sound of the caller.
         stop_words: spots commands in voices over a reply; closed with the strategy.
         looks: takes early looks at voices over a reply; closed with the strategy.
     """
@@ -74,18 +69,14 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         endpoint: EndpointStopStrategy,
         set_gain_db: Callable[[float], None],
         interrupt: Callable[[], Awaitable[None]],
-        heard_ms: Callable[[], int] | None = None,
-        level_db: Callable[[], float | None] | None = None,
-        is_own: Callable[[], bool | None] | None = None,
-        are_own: Callable[[str], bool] | None = None,
-        stop_words: StopWords | None = None,
-        looks: VoiceLooks | None = None,
-        clock: Clock | None = None,
+        sound: CallerSound,
+        stop_words: StopWordSpotter,
+        looks: EarlyLooks,
     ) -> None:
         super().__init__()
         self._machine = machine
         self._endpoint = endpoint
-        self._clock: Clock = clock or LoopClock()
+        self._clock = LoopClock()
         self._timer: asyncio.Task[None] | None = None
         self._rate_hz = 16_000
         # The endpointer has registered a voice that was not meant.
@@ -97,10 +88,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
             events,
             self._decisions,
             self._clock,
-            heard_ms=heard_ms,
-            level_db=level_db,
-            is_own=is_own,
-            are_own=are_own,
+            sound=sound,
             stop_words=stop_words,
             looks=looks,
         )

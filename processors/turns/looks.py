@@ -13,7 +13,7 @@ another stream; ``close`` cancels it.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from loguru import logger
@@ -49,6 +49,42 @@ class LookEngine(Protocol):
     ) -> LookStream: ...
 
 
+class EarlyLooks(Protocol):
+    """Early looks of one call: ``VoiceLooks``, or ``NoLooks`` where there are none."""
+
+    @property
+    def listeners(self) -> Sequence[Callable[[bytes], None]]:
+        """Receivers of the caller's audio."""
+        ...
+
+    def on_voice_started(self, voiced_ms: int, on_look: Callable[[int, float], None]) -> None:
+        """Begin the looks at a voice; see ``VoiceLooks``."""
+        ...
+
+    def on_voice_over(self) -> None:
+        """End the looks: the voice is over, or is decided."""
+        ...
+
+    def close(self) -> None:
+        """Release what the looks hold."""
+        ...
+
+
+class NoLooks:
+    """Looks of a call in which no voice is looked at early."""
+
+    listeners: Sequence[Callable[[bytes], None]] = ()
+
+    def on_voice_started(self, voiced_ms: int, on_look: Callable[[int, float], None]) -> None:
+        """Look at nothing."""
+
+    def on_voice_over(self) -> None:
+        """Do nothing: no look was taken."""
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
+
+
 class VoiceLooks:
     """Early looks of one call.
 
@@ -72,6 +108,11 @@ class VoiceLooks:
     async def open(self) -> None:
         """Open a stream. Without one no voice is examined."""
         await self._kept_open.open()
+
+    @property
+    def listeners(self) -> Sequence[Callable[[bytes], None]]:
+        """Receivers of the caller's audio."""
+        return (self.hear,)
 
     def hear(self, pcm: bytes) -> None:
         """Add a piece of the caller's audio, 16-bit mono at the engine's rate."""

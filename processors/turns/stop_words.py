@@ -17,7 +17,8 @@ of this object opens another stream when the engine is available again.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from parley.models.stt import Transcript
@@ -31,6 +32,43 @@ BEFORE_MS = 250
 KEPT_MS = 2_000
 # No command lasts longer, with the silence around it: the default of the engine's longest command.
 LONGEST_MS = 1_800
+
+
+class StopWordSpotter(Protocol):
+    """Spotter of commands in one call: ``StopWords``, or ``NoStopWords`` where the deployment has none."""
+
+    @property
+    def listeners(self) -> Sequence[Callable[[bytes], None]]:
+        """Receivers of the caller's audio."""
+        ...
+
+    def on_voice_started(self, voiced_ms: int) -> None:
+        """Begin to collect a voice over a reply that began ``voiced_ms`` ago."""
+        ...
+
+    def on_voice_stopped(self, on_spotted: Callable[[Transcript], None] | None) -> bool:
+        """End the voice; see ``StopWords``."""
+        ...
+
+    def close(self) -> None:
+        """Release what the spotter holds."""
+        ...
+
+
+class NoStopWords:
+    """Spotter of a call in which no stop words are spotted."""
+
+    listeners: Sequence[Callable[[bytes], None]] = ()
+
+    def on_voice_started(self, voiced_ms: int) -> None:
+        """Collect nothing."""
+
+    def on_voice_stopped(self, on_spotted: Callable[[Transcript], None] | None) -> bool:
+        """Return False: no result follows."""
+        return False
+
+    def close(self) -> None:
+        """Do nothing: it holds nothing."""
 
 
 class StopWords:
@@ -54,6 +92,11 @@ class StopWords:
     async def open(self) -> None:
         """Open a stream. Without one no stop word is spotted."""
         await self._kept_open.open()
+
+    @property
+    def listeners(self) -> Sequence[Callable[[bytes], None]]:
+        """Receivers of the caller's audio."""
+        return (self.hear,)
 
     def hear(self, pcm: bytes) -> None:
         """Add a piece of the caller's audio, 16-bit mono at the engine's rate."""

@@ -34,10 +34,10 @@ def fronts(monkeypatch: pytest.MonkeyPatch) -> list[CallFrontEnd]:
     kept: list[CallFrontEnd] = []
 
     async def opening(*arguments: Any, **more: Any) -> CallFrontEnd:
-        kept.append(await echo.open_front_end(*arguments, **more))
+        kept.append(await echo.with_echo_control(*arguments, **more))
         return kept[-1]
 
-    monkeypatch.setattr(cascade, "open_front_end", opening)
+    monkeypatch.setattr(cascade, "with_echo_control", opening)
     return kept
 
 
@@ -110,12 +110,12 @@ def test_over_a_telephone_that_returns_the_bots_voice_the_caller_is_understood(t
 def test_without_echo_control_it_does(tmp_path: Path, fronts: list[CallFrontEnd]):
     call = listen(tmp_path, room=Room(80.0), echo_mode="off")
     assert call.turns[0].interrupted
-    assert fronts == [CallFrontEnd(None)]
+    assert fronts == [CallFrontEnd()]
 
 
 def test_a_browser_that_cancels_the_echo_gets_no_second_canceller(tmp_path: Path, fronts: list[CallFrontEnd]):
     call = listen(tmp_path, room=Room(80.0), transport="webrtc", peer_cancels_echo=True)
-    assert fronts == [CallFrontEnd(None)]
+    assert fronts == [CallFrontEnd()]
     # The microphone is used unchanged: a peer that declared its signal wrongly is heard in full.
     assert call.turns[0].interrupted
 

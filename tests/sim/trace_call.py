@@ -42,8 +42,8 @@ from parley.evals.virtual_time import START_S
 from parley.models.stt import Transcript
 from parley.processors.turns.barge_in import BargeInStartStrategy
 from parley.processors.turns.endpoint import NOT_MEANT, EndpointStopStrategy
-from parley.processors.turns.looks import VoiceLooks
-from parley.processors.turns.stop_words import StopWords
+from parley.processors.turns.looks import NoLooks, VoiceLooks
+from parley.processors.turns.stop_words import NoStopWords, StopWords
 from parley.runtime.engine_host import Answer
 from parley.runtime.engine_hosting.messages import EngineMessage
 from parley.runtime.event_stream import CallEvents
@@ -53,6 +53,7 @@ from parley.turn_taking.barge_in.table import BargeInState
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from parley.turn_taking.endpointing.policies import endpoint_policy
 from tests import virtual_time
+from tests.fakes.caller_sound import MeasuredSound
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStream, ScriptedStt
@@ -270,12 +271,14 @@ class _Call:
             endpoint=self.endpoint,
             set_gain_db=lambda db: self.note("gain", db),
             interrupt=self.interrupt,
-            heard_ms=self.heard_ms if rng.random() < 0.5 else None,
-            level_db=(lambda: self.level_db) if rng.random() < 0.5 else None,
-            is_own=(lambda: rng.choice((None, None, False, True))) if rng.random() < 0.4 else None,
-            are_own=(lambda text: text in ("them", "account", "mhm", "what")) if rng.random() < 0.4 else None,
-            stop_words=self.stop_words,
-            looks=self.looks,
+            sound=MeasuredSound(
+                self.heard_ms if rng.random() < 0.5 else None,
+                (lambda: self.level_db) if rng.random() < 0.5 else None,
+                (lambda: rng.choice((None, None, False, True))) if rng.random() < 0.4 else None,
+                (lambda text: text in ("them", "account", "mhm", "what")) if rng.random() < 0.4 else None,
+            ),
+            stop_words=self.stop_words or NoStopWords(),
+            looks=self.looks or NoLooks(),
         )
         self.events.subscribe(CallEvent, self.on_event)
         self.strategy.add_event_handler("on_user_turn_started", self.started)

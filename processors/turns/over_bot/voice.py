@@ -6,13 +6,14 @@ its level and its audio, as voice activity has judged them. Output: the facts th
 
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 from parley.core.call_events import ReplyFinished, ReplyStarted, VoicePaused, VoiceSuspected
 from parley.core.clock import Clock
 from parley.models.stt import Transcript
-from parley.processors.turns.looks import VoiceLooks
+from parley.processors.turns.looks import EarlyLooks
 from parley.processors.turns.over_bot.decisions import DecisionQueue
-from parley.processors.turns.stop_words import StopWords
+from parley.processors.turns.stop_words import StopWordSpotter
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.speaker_level import SpeakerLevel
@@ -31,6 +32,31 @@ OWN_VOICE_MS = 320
 ECHO_OVER_MS = 200
 
 
+class CallerSound(Protocol):
+    """Sound of the caller, as voice activity and echo control measure it. No method may block."""
+
+    @property
+    def finds_own(self) -> bool:
+        """True where the bot's own voice can be told from the caller's."""
+        ...
+
+    def heard_ms(self) -> int | None:
+        """Return how much of the audio voice activity has judged; None: it counts as never late."""
+        ...
+
+    def level_db(self) -> float | None:
+        """Return the level of the present voice so far, dBFS; None where it is not measured."""
+        ...
+
+    def is_own(self) -> bool | None:
+        """Return whether the last sound is the bot's own voice; None when that is not known."""
+        ...
+
+    def are_own(self, text: str) -> bool:
+        """Return whether words are the bot's own of a moment ago."""
+        ...
+
+
 class VoiceOverBot:
     """The caller's voice in one call.
 
@@ -39,11 +65,7 @@ class VoiceOverBot:
         events: events of the call.
         decisions: destination of decisions.
         clock: clock of the event loop.
-        heard_ms: returns how much of the caller's audio voice activity has judged; None: it counts as never
-            late.
-        level_db: returns the level of the present voice so far, dBFS; None where it is not measured.
-        is_own: returns whether the last sound is the bot's own voice; None when that is not known.
-        are_own: returns whether words are the bot's own of a moment ago.
+        sound: sound of the caller.
         stop_words: spots commands in voices over a reply.
         looks: takes early looks at voices over a reply.
 
@@ -60,21 +82,15 @@ class VoiceOverBot:
         decisions: DecisionQueue,
         clock: Clock,
         *,
-        heard_ms: Callable[[], int] | None,
-        level_db: Callable[[], float | None] | None,
-        is_own: Callable[[], bool | None] | None,
-        are_own: Callable[[str], bool] | None,
-        stop_words: StopWords | None,
-        looks: VoiceLooks | None,
+        sound: CallerSound,
+        stop_words: StopWordSpotter,
+        looks: EarlyLooks,
     ) -> None:
         self._machine = machine
         self._decisions = decisions
         self._clock = clock
-        self._heard_ms = heard_ms
-        self._level_db = level_db
+        self._sound = sound
         self._usual = SpeakerLevel()
-        self._is_own = is_own
-        self._are_own = are_own
         self._stop_words = stop_words
         self._looks = looks
         self.is_on = self.over_reply = False
@@ -104,10 +120,8 @@ class VoiceOverBot:
 
     def close(self) -> None:
         """Release the engines."""
-        if self._stop_words is not None:
-            self._stop_words.close()
-        if self._looks is not None:
-            self._looks.close()
+        self._stop_words.close()
+        self._looks.close()
 
     def begin(self, needed_ms: int, *, ahead_ms: int = 0, judged_ms: int | None = None) -> Decision | None:
         """Register a voice and return the decision.
@@ -120,13 +134,14 @@ class VoiceOverBot:
         now_ms, voiced_ms = self._clock.now_ms(), needed_ms + ahead_ms
         self._follow_audio(None if judged_ms is None else judged_ms + ahead_ms)
         # Audio passes on while this report of the voice waits.
-        overtaken_ms = self._heard_ms() - judged_ms if self._heard_ms and judged_ms is not None else 0
+        heard_ms = self._sound.heard_ms()
+        overtaken_ms = heard_ms - judged_ms if heard_ms is not None and judged_ms is not None else 0
         self._heard_of_voice_ms = needed_ms + max(0, overtaken_ms)
         self.is_on = True
         self.over_reply = self.meets_reply or now_ms - voiced_ms <= self._over_ms
         self._met_reply = self.meets_reply
-        self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._is_own is not None else None
-        if self._stop_words is not None and self.meets_reply:
+        self._look_ms = now_ms - voiced_ms + OWN_VOICE_MS if self._sound.finds_own else None
+        if self.meets_reply:
             self._stop_words.on_voice_started(self._heard_of_voice_ms)
         self._started_ms = now_ms - voiced_ms
         return self._machine.on_voice_started(now_ms, voiced_ms=voiced_ms)
@@ -134,7 +149,7 @@ class VoiceOverBot:
     def look_at_beginning(self) -> None:
         """Measure a voice that has begun, after its first decision was carried out."""
         self.report_level()
-        if self._looks is not None and self._machine.state is BargeInState.ARMED:
+        if self._machine.state is BargeInState.ARMED:
             on_look = partial(self._on_look, self._machine.voice_number)
             self._looks.on_voice_started(self._heard_of_voice_ms, on_look)
 
@@ -147,15 +162,13 @@ class VoiceOverBot:
                 result.
         """
         self._look_ms = None
-        if self._looks is not None:
-            self._looks.on_voice_over()
+        self._looks.on_voice_over()
         self.is_on, self.stopped_ms = False, self._clock.now_ms()
         self.report_level(learns_of_ms=self.stopped_ms - silence_ms - self._started_ms)
-        if self._stop_words is not None:
-            # Where the caller has the floor there is nothing left to stop.
-            spotted = partial(on_spotted, self._machine.voice_number, self.stopped_ms)
-            if self._stop_words.on_voice_stopped(spotted if self.meets_reply else None):
-                self._machine.on_spotting()
+        # Where the caller has the floor there is nothing left to stop.
+        spotted = partial(on_spotted, self._machine.voice_number, self.stopped_ms)
+        if self._stop_words.on_voice_stopped(spotted if self.meets_reply else None):
+            self._machine.on_spotting()
         return self._machine.on_voice_stopped(self._clock.now_ms(), silence_ms=silence_ms)
 
     def end_turn(self) -> None:
@@ -169,7 +182,7 @@ class VoiceOverBot:
             learns_of_ms: length of a voice that has ended, from which the usual level is learnt; None while
                 it is on.
         """
-        level_db = self._level_db() if self._level_db is not None else None
+        level_db = self._sound.level_db()
         if level_db is None:
             return
         above_usual_db = self._usual.above_usual_db(level_db)
@@ -184,7 +197,7 @@ class VoiceOverBot:
 
     def echoes(self, text: str) -> bool:
         """Return whether words that came over a reply are the reply's."""
-        return self.over_reply and self._are_own is not None and self._are_own(text)
+        return self.over_reply and self._sound.are_own(text)
 
     # Deadlines.
 
@@ -200,7 +213,7 @@ class VoiceOverBot:
         if self._look_ms is None or now_ms < self._look_ms:
             return None
         self._look_ms = now_ms + OWN_VOICE_MS
-        own = self._is_own() if self._is_own is not None and self.meets_reply else None
+        own = self._sound.is_own() if self.meets_reply else None
         return self._machine.on_self_voice(now_ms, own=own) if own is not None else None
 
     def keep_deadline(self, now_ms: int) -> Decision | None:
@@ -210,16 +223,16 @@ class VoiceOverBot:
     def _follow_audio(self, arrived_ms: int | None = None) -> None:
         """Expect the audio after this moment; what has arrived may not be judged yet."""
         self._late_from_ms = None
-        judged_ms = self._heard_ms() if self._heard_ms is not None else 0
+        judged_ms = self._sound.heard_ms() or 0
         self._noticed_ms = self._clock.now_ms(), judged_ms if arrived_ms is None else arrived_ms
 
     def _is_audio_late(self, now_ms: int) -> bool:
         """Return whether the voice may have ended in audio that is not judged yet."""
-        due_ms = self._machine.next_deadline_ms()
-        if self._heard_ms is None or due_ms is None or self._machine.state is not BargeInState.ARMED:
+        due_ms, judged_ms = self._machine.next_deadline_ms(), self._sound.heard_ms()
+        if judged_ms is None or due_ms is None or self._machine.state is not BargeInState.ARMED:
             return False
         noticed_ms, heard_ms = self._noticed_ms
-        late_ms = (now_ms - noticed_ms) - (self._heard_ms() - heard_ms)
+        late_ms = (now_ms - noticed_ms) - (judged_ms - heard_ms)
         if late_ms <= AUDIO_LATE_MS:
             return False
         if now_ms >= due_ms and self._late_from_ms is None:
@@ -248,5 +261,5 @@ class VoiceOverBot:
         """Handle the result of an early look; the task carries out the cut that may follow."""
         self.report_level()
         self._decisions.note(self._machine.on_look(self._clock.now_ms(), look, log_odds, voice=voice))
-        if self._looks is not None and self._machine.state is not BargeInState.ARMED:
+        if self._machine.state is not BargeInState.ARMED:
             self._looks.on_voice_over()

@@ -11,7 +11,7 @@ from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
 from parley.core.call_events import CallEvent, GoodbyeDue, HoldBegan, HoldEnded, WaitBegan, WaitEnded
 from parley.pipelines.call import Call, LiveCall
-from parley.pipelines.stages.hold import BURST, ENGINE_MARGIN_MS, CallHold
+from parley.pipelines.stages.hold import BURST, ENGINE_MARGIN_MS, hold_of
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
@@ -33,7 +33,7 @@ class HeldCall:
     """
 
     def __init__(self, call: Call, *, engine_pause_ms: int | None) -> None:
-        self.hold = CallHold(call, engine_pause_ms=engine_pause_ms)
+        self.hold = hold_of(call, engine_pause_ms=engine_pause_ms)
         self.call, self.frames, self.events = call, list[Frame](), list[CallEvent]()
         for kind in (HoldBegan, HoldEnded, WaitBegan, WaitEnded):
             call.events.subscribe(kind, self.events.append)

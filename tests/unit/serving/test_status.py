@@ -7,6 +7,7 @@ import httpx
 import pytest
 
 from parley.serving.gateway.app import create_app
+from parley.serving.gateway.phone.caller_settings import RelaySettings
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
@@ -25,7 +26,10 @@ async def no_turn(*_arguments: object, **_named: object):
     yield
 
 
-async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: bool) -> dict[str, object]:
+async def status(
+    folder: Path, *, modes: tuple[str, ...], phone: bool, text: bool, relay: bool = False
+) -> dict[str, object]:
+    networks = PhoneRoutesSettings(signatures=False, relay=RelaySettings() if relay else None)
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
     app = create_app(
         ServerTuning(),
@@ -36,7 +40,7 @@ async def status(folder: Path, *, modes: tuple[str, ...], phone: bool, text: boo
         type_turn=no_turn if text else None,
         modes=modes,
         served=TRANSPORTS.served,
-        phone=PhoneRoutesSettings(signatures=False) if phone else None,
+        phone=networks if phone else None,
     )
     try:
         async with httpx.AsyncClient(
@@ -64,3 +68,10 @@ def test_the_status_names_every_way_in_that_is_served(
     assert isinstance(sockets, list)
     assert ("/v1/realtime" in sockets) == bool(modes)
     assert any(path.startswith("/twilio/") for path in sockets) == phone
+
+
+def test_the_status_names_calls_as_text_where_they_are_served(tmp_path: Path):
+    received = asyncio.run(status(tmp_path, modes=("cascade",), phone=True, text=False, relay=True))
+    transports = received["transports"]
+    assert isinstance(transports, list)
+    assert [each for each in transports if "twilio" in each] == ["twilio", "twilio_relay"]

@@ -30,13 +30,15 @@ from parley.core.timeline import HeardMark, HeardReply, HeardSource
 from parley.models.stt import Transcript
 from parley.processors.turns.barge_in import BargeInStartStrategy
 from parley.processors.turns.endpoint import EndpointStopStrategy
-from parley.processors.turns.stop_words import StopWords
+from parley.processors.turns.looks import NoLooks
+from parley.processors.turns.stop_words import NoStopWords, StopWords, StopWordSpotter
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from parley.turn_taking.endpointing.policies import endpoint_policy
 from tests import virtual_time
+from tests.fakes.caller_sound import MeasuredSound
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.late_engine import LateEngine
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
@@ -50,7 +52,7 @@ class Floor:
         *,
         is_own: Callable[[], bool | None] | None,
         heard_ms: Callable[[], int] | None,
-        stop_words: StopWords | None,
+        stop_words: StopWordSpotter,
         level_db: Callable[[], float | None] | None = None,
         **settings: Any,
     ) -> None:
@@ -72,10 +74,9 @@ class Floor:
             self.events,
             endpoint=self.endpoint,
             set_gain_db=self.gains_db.append,
-            heard_ms=heard_ms,
-            level_db=level_db,
-            is_own=is_own,
+            sound=MeasuredSound(heard_ms, level_db, is_own),
             stop_words=stop_words,
+            looks=NoLooks(),
             interrupt=self._interrupt,
         )
         for kind in (ReplyDucked, ReplyRestored, ReplyCut, ReplyResumed):
@@ -164,7 +165,13 @@ def play(
     async def run() -> Floor:
         if stop_words is not None:
             await stop_words.open()
-        floor = Floor(is_own=is_own, heard_ms=heard_ms, stop_words=stop_words, level_db=level_db, **settings)
+        floor = Floor(
+            is_own=is_own,
+            heard_ms=heard_ms,
+            stop_words=stop_words or NoStopWords(),
+            level_db=level_db,
+            **settings,
+        )
         tasks = TaskManager()
         setup = FrameProcessorSetup(
             clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
