@@ -9,8 +9,10 @@
 # make unit    run all tests of Python
 # make test-slow run the tests that the gate leaves out, one by one, before a release
 # make setup   install the packages of tests and evals
+# make weights fetch the weights of the recogniser, where the network allows
 # make models  fetch larger local engines, where the network allows
 # make nemo    install the environment of NeMo's worker: 2 GB, or 7 GB with CUDA; two minutes
+# make environments install the packages of tests and evals, and those of NeMo's worker, at the same time
 # make lock    resolve pyproject.toml anew
 # make clean   remove the environments and build files
 # make help    print this list
@@ -80,7 +82,7 @@ static: setup
 	@$(MAKE) --no-print-directory --jobs=2 lint types layers web
 
 # Folders of pure code and settings, whose tests start no process and wait for nothing.
-PURE := core audio turn_taking sequencer protocols configs telemetry recording
+PURE := core language audio turn_taking sequencer protocols configs telemetry recording
 
 check: static
 	@$(PYTEST) $(PURE:%=tests/unit/%) --numprocesses=2 --quiet

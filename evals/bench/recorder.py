@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from parley.evals.harness.command import exit_code, machine, positive, quiet_log
+from parley.evals.harness.progress import Progress
 from parley.recording.at_rest import KEYS_ENV
 from parley.recording.disk import RecordingDisk
 from parley.recording.folder import read_recording
@@ -117,10 +118,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _measure(calls: int, seconds: int, *, encrypted: bool) -> int:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, progress = Path(name), Progress("steps", 3)
         idle = asyncio.run(record(folder, calls=calls, seconds=seconds, is_on=False))
+        progress.step("calls without a recording")
         busy = asyncio.run(record(folder, calls=calls, seconds=seconds, is_on=True, encrypted=encrypted))
+        progress.step("calls with a recording")
         merge_s, length_s = _merge_s(folder)
+        progress.step("stereo file")
     found = {
         "encrypted": encrypted,
         "calls": calls,

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any
 
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, markdown, ranked, run_command
 from parley.models.llm.kv.segments import CacheHandle
 from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
@@ -188,6 +189,7 @@ def parser() -> argparse.ArgumentParser:
 def measure(waiting: Sequence[int], *, workers: int, rounds: int, seed: int) -> dict[str, Any]:
     """Measure each length of the queue and return the JSON."""
     results = []
+    progress = Progress("lengths of the queue", len(waiting))
     for length in waiting:
         pool, callers = WaitingPool(length, workers, seed), WaitingCallers(min(length, 10_000), seed)
         taken_us: dict[str, list[float]] = {}
@@ -202,6 +204,7 @@ def measure(waiting: Sequence[int], *, workers: int, rounds: int, seed: int) -> 
         finally:
             gc.enable()
         results.append({"waiting": length, "us": {name: _of(values) for name, values in taken_us.items()}})
+        progress.step(length)
     return {"results": results, "workers": workers, "rounds": rounds, "machine": machine()}
 
 

@@ -41,6 +41,7 @@ from parley.core.call_events import (
 from parley.core.timeline import HeardMark, HeardReply
 from parley.core.usage import Stage, Usage
 from parley.evals.harness.command import exit_code, machine, positive, quiet_log
+from parley.evals.harness.progress import Progress
 from parley.evals.virtual_time import run as run_virtual
 from parley.pipelines.usage_records import UsageRecords
 from parley.runtime.event_stream import CallEvents
@@ -163,10 +164,14 @@ def measure(*, calls: int, minutes: float, traces: bool) -> dict[str, object]:
         UsageRecords(priced, PRICES, ENGINES)
         return CallMetrics(events, call, metrics, ENGINES, "USD"), CallLedger(events, call, ledger)
 
+    progress = Progress("steps", 4 if traces else 3)
     # The first calls fill the caches of the interpreter.
     published_s(observe, calls=2, turns=turns)
+    progress.step("first calls")
     without_s = published_s(none, calls=calls, turns=turns)
+    progress.step(f"{calls} calls without observers")
     with_s = published_s(observe, calls=calls, turns=turns)
+    progress.step(f"{calls} calls with metrics and costs")
     found: dict[str, object] = {
         "calls": calls,
         "turns": turns,
@@ -185,6 +190,7 @@ def measure(*, calls: int, minutes: float, traces: bool) -> dict[str, object]:
             published_s(trace, calls=calls, turns=turns)
             export.close()
             traced_s = time.process_time() - began_s
+        progress.step(f"{calls} calls with traces")
         found["traces_percent_per_call"] = round(100 * (traced_s - without_s) / lasted_s, 4)
     return {**found, **_scraped(metrics)}
 

@@ -25,6 +25,7 @@ from typing import Any
 
 from parley.evals import virtual_time
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, markdown, percent, run_command
 from parley.evals.perception.scripted import Performance, SpecialistReport, perform, reports
 from parley.evals.perception.scripted_call import ScriptedCall, scripted_call
@@ -121,6 +122,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     right: dict[str, Counter[str]] = {arm: Counter() for arm in ARMS}
     asked: Counter[str] = Counter()
     failures: list[dict[str, str]] = []
+    progress = Progress("runs of the set", arguments.repeats * len(ARMS))
     for number in range(arguments.repeats):
         seed = arguments.seed * 1_000 + number
         performances = [
@@ -138,6 +140,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
                     right[arm][turn.kind] += 1
                 elif arm == EVENT_TIME:
                     failures.append({"read": text, "answered": said, "expected": turn.expects})
+            progress.step(arm)
     return {
         "turns": len(turns),
         "repeats": arguments.repeats,

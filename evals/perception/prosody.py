@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, run_command
 from parley.evals.human.recordings import RecordedUtterance
 from parley.evals.human.split import SpeechSet, Split, load_report, load_tuning
@@ -75,7 +76,8 @@ def score(
     found: dict[str | None, Scored] = defaultdict(Scored)
     specialist = ProsodySpecialist()
     drawn = np.random.default_rng(seed)
-    for utterances in voices.values():
+    progress = Progress("voices", len(voices))
+    for speaker, utterances in voices.items():
         audio = [each.at_rate(RATE_HZ) for each in utterances]
         for _ in range(orders):
             stream = specialist.open_stream()
@@ -86,6 +88,7 @@ def score(
                         scored = found[kind_of(utterances[place])]
                         scored.tension.append(prosody.stress)
                         scored.level_db.append(prosody.level_offset_db or 0.0)
+        progress.step(speaker)
     return found
 
 

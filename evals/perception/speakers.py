@@ -27,6 +27,7 @@ import numpy as np
 from parley.core.errors import ConfigError
 from parley.core.timeline import KnownVoice
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, run_command
 from parley.evals.human.recordings import RecordedUtterance, edges_of
 from parley.evals.human.split import Split, load_report, load_tuning
@@ -190,15 +191,19 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             for pair in itertools.combinations(sorted(chosen), 2)
             if kind == "plain" or any(name.startswith(ACTED) for name in pair)
         ]
-        found = [
-            judged(specialist, mix([known[name] for name in pair], arguments.turns, drawn), arguments.calls)
-            for pair in pairs
-        ]
-        alone = [judged(specialist, mix([known[name]], arguments.turns, drawn)) for name in chosen]
-        together = [
-            heard_together(specialist, [known[name] for name in pair], arguments.turns, drawn)
-            for pair in pairs
-        ]
+        progress = Progress(f"mixes of {kind.replace('_', ' ')} voices", 2 * len(pairs) + len(chosen))
+        found, alone, together = [], [], []
+        for pair in pairs:
+            turns = mix([known[name] for name in pair], arguments.turns, drawn)
+            found.append(judged(specialist, turns, arguments.calls))
+            progress.step(" and ".join(pair))
+        for name in chosen:
+            alone.append(judged(specialist, mix([known[name]], arguments.turns, drawn)))
+            progress.step(f"{name} alone")
+        for pair in pairs:
+            voices_of = [known[name] for name in pair]
+            together.append(heard_together(specialist, voices_of, arguments.turns, drawn))
+            progress.step(f"{' and '.join(pair)} at once")
         result[kind] = {
             "overlap": {name: sum(each[name] for each in together) for name in together[0]},
             "mixes": len(pairs),

@@ -18,6 +18,7 @@ from typing import Any
 
 from parley.evals import virtual_time
 from parley.evals.harness.command import machine, positive
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import add_outputs, cells, markdown, percent, run_command, spread
 from parley.evals.perception.fusion import read_set
 from parley.evals.perception.scripted import Performance, SpecialistReport, perform, reports
@@ -50,7 +51,9 @@ async def play(folder: Path, minutes: float, seed: int) -> PlayedCall:
     happened_us: list[tuple[int, str]] = []
     waited_us: list[int] = []
     loop = asyncio.get_running_loop()
-    ends_s = loop.time() + minutes * 60
+    began_s = loop.time()
+    ends_s = began_s + minutes * 60
+    progress = Progress("turns")
     async with scripted_call(folder, PerceptionSettings()) as call:
         for number, turn in enumerate(cycle(turns)):
             if loop.time() >= ends_s:
@@ -63,6 +66,7 @@ async def play(folder: Path, minutes: float, seed: int) -> PlayedCall:
             waited_us.append(max(0, call.taken_us - base_us - (performance.end_ms + ENDPOINT_MS) * 1000))
             happened_us.extend(_happened(performance, given, base_us))
             await asyncio.sleep(PAUSE_S)
+            progress.step(f"{(loop.time() - began_s) / 60:.1f} of {minutes:g} minutes")
         await call.end()
         return PlayedCall(sorted(happened_us), await call.reports(), waited_us)
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from parley.evals.harness.progress import Progress
 from parley.evals.plan.costs import Costs, Figure
 from parley.evals.plan.fleet import DESIGNS, Load
 from parley.evals.tiny_qwen3 import install_tiny_qwen3
@@ -127,7 +128,11 @@ def run_load(load: Load, *, seconds: float, seed: int) -> dict[str, dict[str, fl
     """
     torch.set_num_threads(1)
     large, controller = FrameModel("large"), FrameModel("controller")
-    return {design: _served(design, large, controller, load, seconds, seed) for design in DESIGNS}
+    served, progress = {}, Progress("designs", len(DESIGNS))
+    for design in DESIGNS:
+        served[design] = _served(design, large, controller, load, seconds, seed)
+        progress.step(design)
+    return served
 
 
 def _served(

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from parley.evals.harness.progress import Progress
 from parley.evals.harness.report import percentile
 from parley.serving.scheduler.scheduler import Scheduler, SchedulerSettings
 from parley.serving.scheduler.types import (
@@ -26,6 +27,9 @@ from parley.serving.scheduler.types import (
     WorkerCapacity,
     WorkerRequest,
 )
+
+# Progress is reported after each.
+TENTHS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +119,15 @@ class Simulation:
         if self._fleet.outage_s:
             self._at(self._arrived_all_ms // 2, self._lose_region)
         self._at(0, self._arrive)
+        progress, reported = Progress("tenths of the calls", TENTHS), 0
         while self._events and (self._asked < self._fleet.calls or self._calls):
             self._now_ms, _, happen = heapq.heappop(self._events)
             happen()
             self._deadlines()
+            # The rest of the time is that of calls that have arrived and go on.
+            if TENTHS * self._asked >= (reported + 1) * self._fleet.calls and reported < TENTHS:
+                reported += 1
+                progress.step(f"{self._asked} calls, {self._now_ms / 3_600_000:.1f} hours")
         return self._report(time.perf_counter() - began_s)
 
     def _at(self, at_ms: int, happen: Callable[[], None]) -> None:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from parley.evals.__main__ import instruments, summary
+from parley.evals.__main__ import instruments
+from parley.evals.bench import BENCHMARKS
+from parley.evals.listing import summary
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -18,6 +20,7 @@ def test_every_instrument_is_listed_with_one_line() -> None:
     lines = done.stdout.splitlines()
     assert [f"parley.evals.{line.split()[0]}" for line in lines] == instruments()
     assert {"parley.evals.latency", "parley.evals.turns.frontier", "parley.evals.abuse"} <= set(instruments())
+    assert {f"parley.evals.bench.{name}" for name in BENCHMARKS} <= set(instruments())
 
 
 @pytest.mark.parametrize("name", ["evals.no_such_thing", "parley.evals.turns.no_such_thing"])

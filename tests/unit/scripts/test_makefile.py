@@ -1,6 +1,7 @@
 """Arguments that the make targets pass on. Nothing is run: make prints its commands."""
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def test_run_passes_on_what_was_said_and_leaves_the_rest_to_the_deployment(
     arguments: list[str], passed_on: list[str]
 ):
     assert last_command("run", *arguments) == [".venv/bin/python", "bot.py", *passed_on]
+
+
+def test_the_help_names_every_target():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    [phony] = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    assert sorted(re.findall(r"^# make ([\w-]+)", text, re.MULTILINE)) == sorted(phony.split())
 
 
 def test_models_passes_its_arguments_on():
