@@ -16,7 +16,7 @@ class Opened:
 def test_what_was_opened_before_a_failure_is_closed_and_the_failure_goes_on():
     first, last = Opened(), Opened()
     with pytest.raises(ValueError, match="no pipeline"), closed_on_failure() as opened:
-        opened += [first, None, last]
+        opened += [first, last]
         raise ValueError("no pipeline")
     assert (first.closed, last.closed) == (1, 1)
 
