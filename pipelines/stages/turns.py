@@ -27,7 +27,6 @@ from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.turns.backchannel import BackchannelSpeaker, Say
 from parley.processors.turns.barge_in import BargeInStartStrategy
 from parley.processors.turns.endpoint import EndpointStopStrategy
-from parley.processors.turns.floor import FloorHolder
 from parley.processors.turns.settled_words import SettlingUserAggregator
 from parley.turn_taking.backchannel import BackchannelPolicy
 from parley.turn_taking.barge_in.barge_in import BargeIn
@@ -180,11 +179,7 @@ def _starts(
     if settings is None:
         return [VADUserTurnStartStrategy(), TranscriptionUserTurnStartStrategy()]
     strategy = BargeInStartStrategy(
-        BargeIn(
-            settings,
-            vocabulary=engines.deployment.language().vocabulary,
-            on_floor=FloorHolder(call.events).hold,
-        ),
+        BargeIn(settings, vocabulary=engines.deployment.language().vocabulary),
         call.events,
         endpoint=endpoint,
         set_gain_db=gain_of(transport),

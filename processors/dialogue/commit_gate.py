@@ -45,6 +45,7 @@ question (``foreseen``).
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from loguru import logger
@@ -88,8 +89,9 @@ from parley.turn_taking.clarification import AskBack, Clarification, Confirmed
 # Takes the words of a turn.
 Perceive = Callable[[str], Awaitable[Perceived]]
 
-# Longer than the end of a turn takes from silence to its question.
-LATER_S = 1.0
+# Longest wait for the question of a turn that is over, which takes the interrupted turn with it: the caller's
+# words, or the same question once more after a false interruption.
+QUESTION_S = 1.0
 # For the last words of a call on their way to the session, which keeps them while the store is away.
 LAST_WORDS_S = 0.5
 # Typed texts on their way here; more of them than a client types in a moment.
@@ -179,6 +181,8 @@ class CommitGate(FrameProcessor):
         self._typed: deque[str] = deque(maxlen=TYPED_TEXTS)
         self._is_typed = False
         self._later: asyncio.Task[None] | None = None
+        # Set when a question has come since the last interruption of a wait.
+        self._has_question = asyncio.Event()
         # Set while the caller is silent.
         self._quiet = asyncio.Event()
         self._quiet.set()
@@ -346,6 +350,7 @@ class CommitGate(FrameProcessor):
             self._keep_last_words()
             return None
         commit, self._unasked = self._unasked, None
+        self._has_question.set()
         said = self._new_words()
         upto = self._known
         if said:
@@ -434,15 +439,12 @@ class CommitGate(FrameProcessor):
         """Ask a turn later, if the caller stays silent: it was not durable when an interruption came."""
         if self._later is not None:
             self._later.cancel()
+        self._has_question.clear()
         self._later = self._own(self._ask_when_quiet(commit), "later")
 
     async def _ask_when_quiet(self, commit: asyncio.Task[None]) -> None:
-        somebody_speaks = True
-        while somebody_speaks:
-            await self._quiet.wait()
-            # Words said meanwhile come as a question of their own, together with this turn.
-            await asyncio.sleep(LATER_S)
-            somebody_speaks = not self._quiet.is_set()
+        if await self._comes_with_question():
+            return
         if self._unasked is commit and not commit.done():
             self._events.publish(QuestionReopened(self._events.now_ms()))
             await asyncio.wait({commit})
@@ -453,6 +455,17 @@ class CommitGate(FrameProcessor):
             return
         self.rebuild(self._context.messages[self._known :])
         await self._ask(LLMContextFrame(self._context))
+
+    async def _comes_with_question(self) -> bool:
+        """Return whether a question takes the turn with it: False when none comes after the caller's turn."""
+        while True:
+            await self._quiet.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(QUESTION_S):
+                    await self._has_question.wait()
+                return True
+            if self._quiet.is_set():
+                return False
 
     async def _commit_unasked(self, said: str, *, is_typed: bool) -> None:
         """Commit words about which no model is asked."""

@@ -8,6 +8,7 @@ when the caller interrupted (``forced_listening``). No frames pass here: ``omni`
 it itself; before the first engine is ready it waits; otherwise it passes unchanged.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -94,6 +95,7 @@ class EngineConversation:
         self._voice_until_us = 0
         self._result: UnitResult | None = None
         self.is_paused = self._caller_voiced = False
+        self._contents_changed = asyncio.Event()
         self._listening = ForcedListening()
         self.engine_input = EngineInput(settings.camera)
         self.voice = voice
@@ -128,6 +130,15 @@ class EngineConversation:
         """Return whether there is content that the engine has not said."""
         return self._outlet.contents is not None and self._outlet.contents.is_waiting
 
+    async def until_all_is_said(self) -> None:
+        """Return when no content is left and the voice is silent."""
+        while self.is_waiting or self.voice.is_speaking:
+            await self.voice.until_silent()
+            if self.is_waiting:
+                # A unit says its last piece, or it is taken back.
+                self._contents_changed.clear()
+                await self._contents_changed.wait()
+
     def must_listen(self) -> None:
         """Have the bot listen.
 
@@ -150,6 +161,7 @@ class EngineConversation:
         """Drop everything that was not said: the caller, or an engine with a large tier, requests silence."""
         if self._outlet.contents is not None:
             self._outlet.contents.interrupted()
+        self._contents_changed.set()
         # An engine with a large tier decided it, or sees its content taken away.
         if not self.captures:
             self._listening.interrupt(engine_speaks=self.voice.is_speaking)
@@ -208,6 +220,7 @@ class EngineConversation:
             self.engine_input.end()
             self._ticker = self._engine = None
             self._taker = Taker.NEXT_ENGINE
+            self._contents_changed.set()
 
     def refused(self) -> None:
         """Note that there is no room for an engine; see ``SuccessiveConversation``."""
@@ -224,6 +237,7 @@ class EngineConversation:
         # context.
         if self._outlet.contents is not None:
             self._outlet.contents.given_up()
+        self._contents_changed.set()
         await self._interrupt()
         if is_first:
             await self._way.apologise()
@@ -260,6 +274,7 @@ class EngineConversation:
 
     def _note(self, tick: Tick) -> None:
         self.ticks += 1
+        self._contents_changed.set()
         result, self._result = self._result, None
         if self._outlet.reports_units and result is not None:
             by_arrival = self._ticker is not None and self._ticker.by_arrival

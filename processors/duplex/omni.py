@@ -26,6 +26,7 @@ paused conversation keeps an engine from another caller.
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from loguru import logger
@@ -246,14 +247,10 @@ class DuplexOmniProcessor(FrameProcessor):
 
     async def _end_in_good_order(self) -> None:
         """Say the current reply to its end, then end."""
-        loop = asyncio.get_running_loop()
         if self.captures:
-            deadline_s = loop.time() + END_S
-            # The engine's thread notices the end, and has no event for it.
-            while (  # noqa: ASYNC110
-                self._conversation.is_waiting or self._voice.is_speaking
-            ) and loop.time() < deadline_s:
-                await asyncio.sleep(0.02)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(END_S):
+                    await self._conversation.until_all_is_said()
         await self._stop("units")
         await self._voice.finish()
         await self._end()

@@ -150,6 +150,9 @@ class EngineVoice:
         self._over: deque[_Reply] = deque()
         # Speech after a reply that is still being heard, which is another one.
         self._behind: deque[UnitResult] = deque()
+        # Set while no reply is current.
+        self._silent = asyncio.Event()
+        self._silent.set()
         # Set when the current reply has been said.
         self._said = asyncio.Event()
         # Backchannels that are to be said.
@@ -236,6 +239,10 @@ class EngineVoice:
         if spoke:
             await self._interrupt()
 
+    async def until_silent(self) -> None:
+        """Return when no reply is current."""
+        await self._silent.wait()
+
     async def finish(self) -> None:
         """Wait until the held audio has been said; no more comes."""
         paced, reply = self._paced, self._reply
@@ -292,6 +299,10 @@ class EngineVoice:
 
     def _follow_with(self, reply: _Reply | None) -> None:
         self._reply = reply
+        if reply is None:
+            self._silent.set()
+        else:
+            self._silent.clear()
         self._floor.hold(reply is not None)
 
     def _close(self, reply: _Reply, paced: PacedOutput) -> None:

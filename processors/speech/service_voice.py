@@ -13,6 +13,7 @@ taken ends a clause with an error.
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from loguru import logger
 from pipecat.clocks.base_clock import BaseClock
@@ -40,8 +41,9 @@ from parley.runtime.loop_clock import LoopClock
 MOST_CLAUSE_S = 60
 # An interruption passes an idle service in less than a millisecond, and Cartesia's sends one message.
 INTERRUPTED_S = 0.5
-# Cartesia's service reports that a clause has stopped before it reports the error that stopped it.
-END_S = 0.02
+# Cartesia's service reports that a clause has stopped before it reports the error that stopped it: longest
+# wait for that error.
+ERROR_S = 0.02
 _NS_PER_MS = 1_000_000
 # Longer than any clause.
 _STEP_NS = 3_600 * 1_000_000_000
@@ -90,11 +92,13 @@ class ServiceClause:
         self._left_bytes = limit_bytes
         self._is_over = False
         self._was_stopped = False
+        # The service has sent all of it; until then an error may still come.
+        self._complete_s: float | None = None
 
     @property
     def is_over(self) -> bool:
         """True when it has ended or was stopped."""
-        return self._is_over
+        return self._is_over or (self._complete_s is not None and _now_s() >= self._complete_s)
 
     @property
     def was_stopped(self) -> bool:
@@ -103,13 +107,17 @@ class ServiceClause:
 
     async def take(self, timeout_s: float) -> SpeechPiece | Ended:
         """Return the next piece, or the end (``ClauseSpeech``)."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                while not self._pieces:
-                    self._news.clear()
+        due_s = _now_s() + timeout_s
+        while not self._pieces:
+            self._news.clear()
+            complete_s = self._complete_s
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(due_s if complete_s is None else complete_s):
                     await self._news.wait()
-        except TimeoutError:
-            return Ended(TimeoutError(f"{self._voice}: nothing within {timeout_s:g} s"))
+                continue
+            if complete_s is None:
+                return Ended(TimeoutError(f"{self._voice}: nothing within {timeout_s:g} s"))
+            self.end()
         piece = self._pieces.popleft()
         if isinstance(piece, SpeechPiece):
             self._left_bytes += len(piece.pcm)
@@ -117,13 +125,13 @@ class ServiceClause:
 
     def stop(self) -> None:
         """Cancel the clause, unless it is over (``ClauseSpeech``)."""
-        if not self._is_over:
+        if not self.is_over:
             self._is_over = self._was_stopped = True
             self._on_stop()
 
     def put(self, piece: SpeechPiece) -> None:
         """Append a piece of the voice."""
-        if self._is_over:
+        if self.is_over:
             return
         self._left_bytes -= len(piece.pcm)
         if self._left_bytes < 0:
@@ -132,9 +140,16 @@ class ServiceClause:
         self._pieces.append(piece)
         self._news.set()
 
+    def complete(self) -> None:
+        """Note that the service has sent all of it: it ends, unless an error comes within ``ERROR_S``."""
+        if self._complete_s is None:
+            self._complete_s = _now_s() + ERROR_S
+            self._news.set()
+
     def end(self, error: Exception | None = None) -> None:
-        """End the clause."""
+        """End the clause; an error that comes after all of it was sent is none of it."""
         if not self._is_over:
+            error = None if self.is_over else error
             self._is_over = True
             self._pieces.append(Ended(error))
             self._news.set()
@@ -290,10 +305,14 @@ class ServiceVoice:
                 # Without a time Pipecat gives a word that of the last one, which was in another clause.
                 clause.put(SpeechPiece(b"", (WordTime(frame.text, start_ms, start_ms),)))
         elif isinstance(frame, TTSStoppedFrame):
-            asyncio.get_running_loop().call_later(END_S, clause.end)
+            clause.complete()
 
     def _take_audio(self, clause: ServiceClause, frame: TTSAudioRawFrame) -> None:
         if frame.sample_rate != self.rate_hz:
             clause.end(EngineError(f"its audio has {frame.sample_rate} Hz", engine=self.name))
             return
         clause.put(SpeechPiece(frame.audio))
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()

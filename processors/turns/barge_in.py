@@ -82,7 +82,7 @@ class BargeInStartStrategy(BaseUserTurnStartStrategy):
         # The endpointer has registered a voice that was not meant.
         self._is_stale = False
         self._turn = TurnOverBot()
-        self._decisions = DecisionQueue(events, set_gain_db, name=str(self))
+        self._decisions = DecisionQueue(machine, events, set_gain_db, name=str(self))
         self._voice = VoiceOverBot(
             machine,
             events,

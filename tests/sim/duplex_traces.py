@@ -45,6 +45,8 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.call_events import (
+    CallBegan,
+    CallEnded,
     CallEvent,
     EnginesGivenUp,
     PauseExpired,
@@ -63,6 +65,9 @@ from tests.sim.traces import digest
 
 Trace = dict[str, list[Any]]
 WHOLE_EVERY = 10
+# Events whose facts are in another part of a trace, or show in what follows from them: failures (``ends``),
+# units (``ticks``), words on their way to the engine, the bounds of a whole call.
+LEFT_OUT = EnginesGivenUp | PauseExpired | UnitTaken | SpeechReported | CallBegan | CallEnded
 _ID = re.compile(r"[0-9a-f]{8}-?(?:[0-9a-f]{4}-?){3}[0-9a-f]{12}")
 
 
@@ -294,8 +299,7 @@ def _frame(frame: Frame, at_s: float) -> list[Any] | None:
 
 
 def _write(events: list[Any], event: CallEvent, began_s: float) -> None:
-    if isinstance(event, EnginesGivenUp | PauseExpired | SpeechReported | UnitTaken):
-        # In ``ends`` and ``ticks``, and words on their way to the engine; what follows from them is here.
+    if isinstance(event, LEFT_OUT):
         return
     # Timestamps on the session's clock are those of the event.
     received = re.sub(r"(_us|_ms)=\d{6,}", r"\1=.", repr(event))

@@ -23,6 +23,8 @@ from parley.core.call_events import (
     BotTurnEnded,
     CallEvent,
     ClauseAnnounced,
+    FloorLeft,
+    FloorTaken,
     ReplyAnnounced,
     ReplyFinished,
     ReplyOpened,
@@ -304,6 +306,9 @@ class _Call:
         return self.now_us() // 1_000 - self.late_ms
 
     def on_event(self, event: CallEvent) -> None:
+        if isinstance(event, FloorLeft | FloorTaken):
+            # The state of the machine, which each line has.
+            return
         # The decision; its causes show in its time.
         facts = [
             getattr(event, name)

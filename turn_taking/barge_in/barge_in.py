@@ -23,8 +23,6 @@ All times are milliseconds on the session clock. Times of a voice are those of t
 the detector is given with them. Words that wait for the spotter wait in any state.
 """
 
-from collections.abc import Callable
-
 from parley.core.errors import IllegalTransition
 from parley.core.tuning import tuned
 from parley.language.vocabulary import UtteranceVocabulary
@@ -55,20 +53,14 @@ class BargeIn:
     Args:
         settings: thresholds and waits; None for the defaults.
         vocabulary: words of the language that is spoken; None for the default language.
-        on_floor: told after each event whether the bot holds the floor; must not block.
     """
 
     def __init__(
-        self,
-        settings: BargeInSettings | None = None,
-        *,
-        vocabulary: UtteranceVocabulary | None = None,
-        on_floor: Callable[[bool], None] = lambda _holds: None,
+        self, settings: BargeInSettings | None = None, *, vocabulary: UtteranceVocabulary | None = None
     ) -> None:
         self._settings = tuned(BargeInTuning, settings)
         self._looks = self._settings.look_bounds if self._settings.looks else None
         self._state = BargeInState.LISTENING
-        self._on_floor = on_floor
         self._voice = VoiceTracker(self._settings)
         self._replies = ReplyTracker(self._settings)
         self._words = WordArbiter(self._settings, self._voice.findings, vocabulary=vocabulary)
@@ -84,6 +76,11 @@ class BargeIn:
     def state(self) -> BargeInState:
         """The current state of the machine."""
         return self._state
+
+    @property
+    def bot_has_floor(self) -> bool:
+        """True while a reply is on, on its way or about to be resumed."""
+        return self._state is not BargeInState.LISTENING
 
     @property
     def holds_words(self) -> bool:
@@ -646,7 +643,6 @@ class BargeIn:
         if self._state is not BargeInState.ARMED:
             # A sound that may be a voice is only followed where a decision depends on it.
             self._voice.take(VoiceEvent.FORGOTTEN)
-        self._on_floor(self._state is not BargeInState.LISTENING)
         return decision
 
     def _carry_out(self, act: BargeInAct, at_ms: int, reason: CutReason) -> Decision | None:

@@ -1,4 +1,4 @@
-"""Publish the decisions of the barge-in machine and set the bot's volume; queue decisions that need the task.
+"""Publish the decisions of the barge-in machine and its floor, set the volume, queue what needs the task.
 
 The task of the start strategy owns the queue and reads it. It holds the decisions made while one event is
 handled, and is emptied with the next step of the task; it has no other bound.
@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from loguru import logger
 
 from parley.core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
+from parley.processors.turns.floor import FloorHolder
 from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.table import Cut, Decision, Duck, Restore, ResumeReply
 
 
@@ -19,6 +21,7 @@ class DecisionQueue:
     """Decisions of one call.
 
     Args:
+        machine: barge-in state machine of this call.
         events: events of the call.
         set_gain_db: sets the bot's volume; must not block.
         name: name of the strategy, for the log.
@@ -27,8 +30,12 @@ class DecisionQueue:
         news: set when the task has to look again.
     """
 
-    def __init__(self, events: CallEvents, set_gain_db: Callable[[float], None], *, name: str) -> None:
+    def __init__(
+        self, machine: BargeIn, events: CallEvents, set_gain_db: Callable[[float], None], *, name: str
+    ) -> None:
+        self._machine = machine
         self._events = events
+        self._floor = FloorHolder(events)
         self._set_gain_db = set_gain_db
         self._name = name
         self._waiting: deque[Decision] = deque()
@@ -41,11 +48,16 @@ class DecisionQueue:
 
     def note(self, decision: Decision | None) -> None:
         """Accept a decision where nothing may wait: set the volume at once, leave the rest to the task."""
+        self.report_floor()
         if isinstance(decision, (Duck, Restore)):
             self.change_volume(decision)
         elif decision is not None:
             self._waiting.append(decision)
         self.news.set()
+
+    def report_floor(self) -> None:
+        """Publish whether the bot holds the floor, where the machine has just changed that."""
+        self._floor.hold(self._machine.bot_has_floor)
 
     def drain(self) -> Iterator[Decision]:
         """Yield the waiting decisions, including those that arrive meanwhile."""

@@ -80,7 +80,8 @@ class CallerFloor:
     # Decisions.
 
     async def carry_out(self, decision: Decision | None) -> None:
-        """Carry out a decision."""
+        """Carry out a decision that the machine has just made; None where it has made none."""
+        self._decisions.report_floor()
         match decision:
             case Duck():
                 self._decisions.change_volume(decision)

@@ -123,6 +123,7 @@ class BotReplies:
         """Announce the rest of the reply that was cut."""
         self._rest_id = self._new_id("rest")
         self._machine.on_reply(self._clock.now_ms(), self._rest_id)
+        self._decisions.report_floor()
 
     def rest(self) -> Sequence[Frame]:
         """Return the frames that say the rest; empty when nothing of a reply is left."""

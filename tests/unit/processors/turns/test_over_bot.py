@@ -4,10 +4,19 @@ from itertools import product
 
 import pytest
 
-from parley.core.call_events import CallEvent, ReplyCut, ReplyDucked, ReplyRestored, ReplyResumed
+from parley.core.call_events import (
+    CallEvent,
+    FloorLeft,
+    FloorTaken,
+    ReplyCut,
+    ReplyDucked,
+    ReplyRestored,
+    ReplyResumed,
+)
 from parley.processors.turns.over_bot.decisions import DecisionQueue
 from parley.processors.turns.over_bot.turn import TurnOverBot, TurnPhase
 from parley.runtime.event_stream import CallEvents
+from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.table import Cut, CutReason, Decision, Duck, Restore, ResumeReply
 
 
@@ -73,7 +82,7 @@ def test_a_change_of_volume_is_made_at_once_and_the_rest_waits(
     gains, seen = list[float](), list[CallEvent]()
     events = CallEvents()
     events.subscribe(CallEvent, seen.append)
-    queue = DecisionQueue(events, gains.append, name="strategy")
+    queue = DecisionQueue(BargeIn(), events, gains.append, name="strategy")
     queue.note(decision)
     assert gains == gains_db and queue.news.is_set()
     assert queue.is_empty == bool(gains_db)
@@ -82,3 +91,16 @@ def test_a_change_of_volume_is_made_at_once_and_the_rest_waits(
         assert seen == []
         queue.publish(decision)
     assert seen == [event]
+
+
+async def test_the_floor_is_reported_once_after_what_has_changed_it():
+    events, machine, seen = CallEvents(), BargeIn(), list[CallEvent]()
+    events.subscribe(CallEvent, seen.append)
+    queue = DecisionQueue(machine, events, lambda _gain_db: None, name="strategy")
+    for at_ms, reply_id in ((1, "one"), (2, "two")):
+        queue.note(machine.on_bot_started(at_ms, reply_id))
+    assert [type(each) for each in seen] == [FloorTaken]
+    machine.on_bot_stopped(3, "two")
+    queue.report_floor()
+    queue.report_floor()
+    assert [type(each) for each in seen] == [FloorTaken, FloorLeft]
