@@ -4,10 +4,11 @@ Input: the connection of the call, commands of the conversation process, and the
 what the caller does, to the process that holds the conversation. Pace, marks, delay and comfort noise are
 those of ``PhoneStream``, which runs here.
 
-Lost: the audio that is not played is dropped. When the caller is quiet, the filler is said, and again every
-``filler_every_s``. The audio of the caller is kept (``CallerBuffer``), except what comes while the bot is
-heard, which may be its echo. A process that takes the call receives the kept audio first, ``FEED_RATE`` times
-as fast as it was spoken. A call that no process takes within ``longest_gap_s`` ends with an apology.
+Lost: the audio that is not played is dropped. When the caller is quiet, the filler is said, or a tone where
+no words are prepared, and again every ``filler_every_s``. The audio of the caller is kept (``CallerBuffer``),
+except what comes while the bot is heard, which may be its echo. A process that takes the call receives the
+kept audio first, ``FEED_RATE`` times as fast as it was spoken. A call that no process takes within
+``longest_gap_s`` ends with an apology.
 
 Owns the stream and its tasks from ``run`` to its return. Full: commands wait in a queue of ``MOST_COMMANDS``;
 a process that sends more has lost the call. Cancelled: the socket is closed.
@@ -23,6 +24,7 @@ from typing import Any, Protocol
 from loguru import logger
 
 from parley.audio.comfort_noise import ComfortNoise
+from parley.audio.holding_tone import holding_tone
 from parley.protocols.facts import from_facts, to_facts
 from parley.protocols.kept_streams import (
     APOLOGY,
@@ -113,6 +115,8 @@ class KeptStream:
         self._run = 0
         self._commands: asyncio.Queue[_Command] = asyncio.Queue(MOST_COMMANDS)
         self._has_tones = False
+        # A voice that is a service has prepared no words, and neither has a process that died at once.
+        self._tone = holding_tone() if settings.filler else b""
         # Packets of our own clauses that are still to be played.
         self._own_packets = 0
         self._heard_at_s = 0.0
@@ -336,10 +340,10 @@ class KeptStream:
             async with asyncio.timeout_at(loop.time() + settings.longest_gap_s):
                 while True:
                     await self._wait_quiet()
-                    self._say_own(FILLER)
+                    self._say_own(self._clauses.get(FILLER) or self._tone)
                     await asyncio.sleep(settings.filler_every_s)
         logger.error("no process has taken a phone call in time; it ends")
-        if self._say_own(APOLOGY):
+        if self._say_own(self._clauses.get(APOLOGY, b"")):
             await self._stream.played_out(settings.settle_s)
         self.end("no process holds the conversation")
 
@@ -354,9 +358,8 @@ class KeptStream:
             async with asyncio.timeout(self._settings.patience_s):
                 await self._is_quiet.wait()
 
-    def _say_own(self, name: str) -> bool:
-        """Queue a clause of our own; return False where there is none."""
-        clause = self._clauses.get(name, b"")
+    def _say_own(self, clause: bytes) -> bool:
+        """Queue a clause of our own, mu-law; return False where there is none."""
         for place in range(0, len(clause), PACKET_BYTES):
             self._stream.queue(clause[place : place + PACKET_BYTES].ljust(PACKET_BYTES, SILENCE))
             self._own_packets += 1

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from parley.audio.holding_tone import holding_tone
 from parley.core.call_events import ReplyOpened, TurnEnded, TurnStarted
 from parley.protocols.kept_streams import APOLOGY, FILLER, HandedOver
 from parley.runtime.conversation_settings import ConversationProcessTuning
@@ -174,6 +175,21 @@ def test_a_lost_process_costs_its_caller_a_filler_and_the_new_one_goes_on():
             assert bytes(played) == VOICE * 10
             assert len(halves.played_from(HOLDING)) == 10
 
+    run(scenario())
+
+
+def test_a_tone_stands_for_words_that_were_not_prepared():
+    async def scenario() -> None:
+        halves = Split(HandedSide(), clauses={})
+        running = asyncio.create_task(halves.kept.run())
+        assert await halves.remote.open() is not None
+        halves.kept.lose()
+        await asyncio.sleep(1.5)
+        assert {tone[:160], tone[320:480]} <= {data for _, data in halves.side.played}
+        halves.kept.end("")
+        await running
+
+    tone = holding_tone()
     run(scenario())
 
 
