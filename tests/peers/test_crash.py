@@ -33,7 +33,7 @@ async def test_a_phone_call_goes_on_when_its_server_was_killed():
 
 @pytest.mark.browser
 @pytest.mark.paired
-@pytest.mark.parametrize("breaks", [pytest.param(DROP, marks=pytest.mark.slow), KILL])
+@pytest.mark.parametrize("breaks", [DROP, KILL])
 async def test_the_call_of_a_page_goes_on_when_its_network_was_away_or_its_server_was_killed(breaks: str):
     if shutil.which("chromium") is None:
         missing("chromium")

@@ -16,6 +16,14 @@ test("a call passes through connecting, listening, thinking and speaking", () =>
   assert.deepEqual(seen, ["connecting", "listening", "thinking", "speaking", "listening", "ended"]);
 });
 
+test("a call in which the bot speaks before it is up begins with that", () => {
+  for (const state of ["connecting", "reconnecting"]) {
+    assert.equal(next(state, "botStarted"), state);
+    assert.equal(next(state, "upSpeaking"), "speaking");
+  }
+  for (const state of ["ready", "ended", "error"]) assert.equal(next(state, "upSpeaking"), state);
+});
+
 test("a call whose connection is lost goes on, or fails", () => {
   for (const state of ["listening", "thinking", "speaking"]) assert.equal(next(state, "lost"), "reconnecting");
   assert.equal(next("reconnecting", "up"), "listening");

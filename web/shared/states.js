@@ -3,7 +3,7 @@
 
 /** @typedef {"ready" | "connecting" | "reconnecting" | "listening" | "thinking" | "speaking" | "ended" | "error"} State */
 /**
- * @typedef {"start" | "up" | "thinking" | "botStarted" | "botStopped" | "userStarted" | "quiet" | "lost" | "hungUp"
+ * @typedef {"start" | "up" | "upSpeaking" | "thinking" | "botStarted" | "botStopped" | "userStarted" | "quiet" | "lost" | "hungUp"
  *   | "ended" | "failed"} StateEvent
  */
 
@@ -26,8 +26,8 @@ const TRANSITIONS = {
   ready: { start: "connecting" },
   ended: { start: "connecting" },
   error: { start: "connecting" },
-  connecting: { up: "listening", ...OVER },
-  reconnecting: { up: "listening", ...OVER },
+  connecting: { up: "listening", upSpeaking: "speaking", ...OVER },
+  reconnecting: { up: "listening", upSpeaking: "speaking", ...OVER },
   listening: { thinking: "thinking", botStarted: "speaking", ...IN_CALL },
   thinking: { botStarted: "speaking", quiet: "listening", userStarted: "listening", ...IN_CALL },
   speaking: { botStopped: "listening", thinking: "thinking", userStarted: "listening", ...IN_CALL },

@@ -126,6 +126,7 @@ class TalkPage {
   });
   #isWaiting = false; // in the queue for a line
   #isStopping = false; // the server has announced that it stops
+  #botSpeaks = false; // maybe before the call is up: it waits for the sound of the call, and not for the first messages
   #startedAt = 0;
   /** @type {ReturnType<typeof setInterval> | undefined} */
   #clock;
@@ -201,7 +202,7 @@ class TalkPage {
       this.#tellMedia(call);
       this.#startedAt = Date.now();
       this.#clock = setInterval(() => this.#showElapsed(), 1_000);
-      this.#go("up");
+      this.#go(this.#botSpeaks ? "upSpeaking" : "up");
       if (this.#hasTyped && !speak) this.#sendTyped();
     } catch (error) {
       const isMissing = error instanceof CallError && error.status === 404;
@@ -212,6 +213,7 @@ class TalkPage {
   }
 
   #newCall() {
+    this.#botSpeaks = false;
     this.#call = new Call({
       message: (message) => this.#onMessage(message),
       sound: (stream) => this.#sound.play(stream),
@@ -274,7 +276,7 @@ class TalkPage {
     this.#tellMedia(call);
     transcript.note(t("reconnected"));
     this.#say("");
-    this.#go("up");
+    this.#go(this.#botSpeaks ? "upSpeaking" : "up");
   }
 
   /**
@@ -418,10 +420,12 @@ class TalkPage {
         this.#silent = setTimeout(() => this.#go("quiet"), NO_SOUND_MS);
         break;
       case "bot-started-speaking":
+        this.#botSpeaks = true;
         clearTimeout(this.#silent);
         this.#go("botStarted");
         break;
       case "bot-stopped-speaking":
+        this.#botSpeaks = false;
         this.#go("botStopped");
         this.#steps.quiet();
         break;
