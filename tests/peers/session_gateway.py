@@ -22,18 +22,23 @@ from parley.core.privacy import VaultSettings
 from parley.serving.gateway.annotations_api import AnnotationEntries
 from parley.serving.gateway.app import create_app
 from parley.serving.gateway.auth.audit import AuditLog
+from parley.serving.gateway.phone.caller_directory import CallerDirectory
+from parley.serving.gateway.phone.caller_settings import CallerSettings
 from parley.serving.gateway.recording_routes import SessionRecordings
 from parley.serving.gateway.replays.jobs import ReplayJobs
 from parley.serving.gateway.session_api import AnswerTyped, TurnEvent
 from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.compaction import Compactor
-from parley.session_store.conversations import Conversations
+from parley.session_store.conversations import Conversations, SessionContexts
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from parley.session_store.vault import Vault, VaultKeys
 from parley.transports.webrtc.signaling import Signaling
 from tests.peers.operations_gateway import BEARER, TOKEN
 from tests.served_app import served_app
+
+# Number that callers of a gateway with a directory of numbers call.
+LINE = "+15550199"
 
 
 class Turns:
@@ -96,12 +101,16 @@ async def application(
     replays: ReplayJobs | None = None,
     modes: Sequence[str] = (),
     vault_keys: VaultKeys | None = None,
+    contexts: SessionContexts | None = None,
+    callers: CallerSettings | None = None,
+    url: str = "",
     **settings: Any,
 ) -> AsyncIterator[tuple[FastAPI, SessionStore]]:
     bounds = ServerTuning(**{"drain_s": 0, "stop_requests_s": 0, **settings})
-    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
+    store = await SessionStore.open(StoreTuning(url=url or f"sqlite:///{folder}/sessions.db"))
     vault = None if vault_keys is None else Vault(store, VaultSettings(), vault_keys)
-    conversations = Conversations(store, compactor=Compactor(), vault=vault)
+    conversations = Conversations(store, compactor=Compactor(), vault=vault, contexts=contexts)
+    book = None if callers is None else CallerDirectory(store, callers, number=LINE)
     try:
         app = create_app(
             bounds,
@@ -114,6 +123,7 @@ async def application(
             recordings=recordings,
             replays=replays,
             modes=modes,
+            book=book,
             operator_token=TOKEN,
             audit=audit,
         )

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 pytest.importorskip("torch", reason="needs the extra 'local-llm'")
@@ -249,6 +250,21 @@ def test_what_is_kept_of_a_session_outlives_its_link_and_is_no_one_elses(url: st
         session.link.ask(MessageType.DISCARD, within_s=2)
         counts, *_ = session.answer(*dialogue, condition=handle, append=1)
         assert counts["condition"] == "refused"
+
+
+async def test_a_process_drops_the_context_of_a_deleted_session(url: str) -> None:
+    with raw(url, "kept") as session:
+        session.answer(HELLO)
+    with raw(url, "deleted") as session:
+        _, first, handle = session.answer(HELLO)
+    assert await llm(url).forget("deleted") == 1
+    assert await llm(url).forget("deleted") == 0
+    dialogue = (HELLO, Message("assistant", first.text), NEXT)
+    with raw(url, "deleted") as session:
+        counts, *_ = session.answer(*dialogue, condition=handle, append=1)
+        assert counts["condition"] == "refused" and counts["cached_tokens"] == 0
+    with raw(url, "kept") as session:
+        assert session.answer(HELLO)[0]["cached_tokens"] > 0
 
 
 def test_a_dialogue_that_is_none_is_refused_and_the_next_one_is_answered(url: str) -> None:
@@ -513,3 +529,19 @@ def test_a_deployment_without_the_secret_is_told_so(tmp_path: Path, monkeypatch:
     monkeypatch.delenv(SECRET_ENV)
     with pytest.raises(ConfigError, match=SECRET_ENV):
         plan_answering(load_deployment(config))
+
+
+async def test_the_deletion_of_a_session_says_that_its_worker_has_dropped_the_context(
+    url: str, tmp_path: Path
+) -> None:
+    async with (
+        running_server("--config", str(own(tmp_path, url))) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=60) as client,
+    ):
+        path = f"/api/sessions/{(await client.post('/api/sessions')).json()['id']}"
+        typed = await client.post(f"{path}/messages", json={"text": "Hello?"})
+        assert "event: done" in typed.text
+        deleted = await client.delete(path)
+    assert deleted.status_code == 200 and deleted.json()["pending"] == []
+    removed = deleted.json()["removed"]
+    assert (removed["sessions"], removed["contexts"]) == (1, 1) and removed["events"] >= 2
