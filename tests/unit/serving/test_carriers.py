@@ -22,7 +22,7 @@ from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.carriers.twilio_relay import RELAY
 from parley.serving.gateway.phone.routes import PhoneArguments, PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
-from parley.serving.gateway.settings import ServerSettings
+from parley.serving.gateway.settings import ServerTuning
 from parley.serving.scheduler.call_queue import CallQueue, CallQueueSettings
 from parley.transports.registry import TRANSPORTS
 from tests.carriers import (
@@ -55,7 +55,7 @@ class Gateway:
         queue = CallQueue(CallQueueSettings(), lambda: self.now_s)
         routes = PhoneRoutes(
             PhoneRoutesSettings(**given),
-            ServerSettings(),
+            ServerTuning(),
             calls=CallTasks(self._hold, max_calls=most_calls, drain_s=0.0, hang_up_s=0.1, queue=queue),
             check_body=self._check,
             default_mode="cascade",
