@@ -99,7 +99,7 @@ async def run_session(
     ):
         return
     if isinstance(runner_args, (SocketArguments, RealtimeCallArguments)):
-        await converse_by_socket(engines, conversations, runner_args)
+        await converse_by_socket(engines, conversations, runner_args, held or HeldCalls())
         return
     if isinstance(runner_args, ChatArguments | ChatRequestArguments):
         await converse_by_chat(engines, conversations, runner_args)
@@ -176,7 +176,9 @@ def _choices_of(arguments: RunnerArguments) -> CallChoices:
     return arguments.choices if isinstance(arguments, BrowserArguments | EvalArguments) else CallChoices()
 
 
-async def _lost_call(store: SessionStore, conversation: Conversation, *, begins_held: bool) -> Resumption:
+async def _lost_call(
+    store: SessionStore, conversation: Conversation, *, begins_held: bool = False
+) -> Resumption:
     """Return the facts that a call takes over that goes on; no records where none was lost just now."""
     session_id = conversation.session_id
     try:
@@ -216,9 +218,15 @@ async def converse_as_human(
 
 
 async def converse_by_socket(
-    engines: Engines, conversations: Conversations, arguments: SocketArguments | RealtimeCallArguments
+    engines: Engines,
+    conversations: Conversations,
+    arguments: SocketArguments | RealtimeCallArguments,
+    held: HeldCalls,
 ) -> None:
-    """Hold one conversation with a client that speaks a protocol of its own."""
+    """Hold one conversation with a client that speaks a protocol of its own.
+
+    ``held`` gets the call, which its client may continue over another socket.
+    """
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
     voices, chooser = engines.choices_of(arguments.mode).voice_names, arguments.chooser
     if chooser is not None and voices.clones:
@@ -236,6 +244,7 @@ async def converse_by_socket(
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
+    is_reconnected = body.get("reconnect") is True and session_id is not None
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
     owner = arguments.identity.session_owner
@@ -255,15 +264,22 @@ async def converse_by_socket(
             # An offer whose client does not come is no session.
             reason, message = "stopped", ""
             return
-        async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
-            facts = _facts_of(body)
+        async with AsyncExitStack() as stack:
+            conversation = await stack.enter_async_context(
+                conversations.open(session_id, owner=owner, for_call=True)
+            )
+            stack.enter_context(held.holding(conversation.session_id, session.leave))
+            resumption = Resumption()
+            if is_reconnected:
+                resumption = await _lost_call(conversations.store, conversation)
             await run_socket_session(
                 *(engines, conversation, session),
                 mode=arguments.mode,
                 rules=rules,
-                facts=facts,
+                facts=_facts_of(body),
                 connection=connection,
                 imitated=None if chooser is None else chooser.imitated,
+                resumption=resumption,
             )
             task = asyncio.current_task()
             # A cancelled pipeline ends without passing the cancellation on.
