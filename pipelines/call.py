@@ -38,6 +38,7 @@ class SocketClient:
 
     Attributes:
         greets: the bot speaks first.
+        speaks_announcements: announcements are spoken at the beginning, also where the bot does not greet.
         prompts: a silent caller is prompted.
         reports_units: the client receives a speech model's units one by one.
         reads_rtvi: the client reads RTVI's messages about the bot; the caller's words are sent in any case.
@@ -53,6 +54,7 @@ class SocketClient:
     """
 
     greets: bool = True
+    speaks_announcements: bool = True
     prompts: bool = True
     reports_units: bool = False
     reads_rtvi: bool = True

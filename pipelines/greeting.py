@@ -117,14 +117,16 @@ def greet(
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
 
     ``greets`` is False when another stage greets. ``asks_again``: the pipeline's model answers a turn that
-    lost its answer with the stream. ``announcements`` come before the greeting and cannot be interrupted.
+    lost its answer with the stream. ``announcements`` come before the greeting and cannot be interrupted; a
+    client whose bot does not greet hears them too, unless its dialect has no place for them.
     """
     opening: list[Frame | None] = []
-    opening += [protected_phrase(phrase) for phrase in announcements]
-    if greets:
+    if greets and call.client.speaks_announcements:
+        opening += [protected_phrase(phrase) for phrase in announcements]
+    if greets and call.client.greets:
         is_owed = asks_again and _asks_again(call)
         opening += [greeting_of(call, bot), LLMRunFrame() if is_owed else None]
-    phrases = [frame for frame in opening if frame is not None] if greets and call.client.greets else []
+    phrases = [frame for frame in opening if frame is not None]
 
     @transport.event_handler("on_client_connected")
     async def on_connected(_transport: BaseTransport, _client: object) -> None:

@@ -2,8 +2,11 @@
 
 Calls are recorded in real time, both sides in packets of 20 ms: the caller always, the bot every other two
 seconds. They have one event loop, as on a server, and no pipeline: what is measured is the recorder with its
-taps, the encoder and the disk. The same loop without recorders is subtracted. Then the stereo file of one
-call is made. The signal is noise with the envelope of speech. Output: one JSON line.
+taps, the encoder and the disk. The same loop without recorders is subtracted. A packet is late because of
+recording where the loop computes for longer than a packet to record those of all calls (``late_packets``);
+``late_ms_p99`` is how late the loop was for any reason, without and with recorders. Packets that leave are
+counted by ``evals.load --recorded``. Then the stereo file of one call is made. The signal is noise with the
+envelope of speech. Output: one JSON line.
 """
 
 import argparse
@@ -68,7 +71,7 @@ async def record(
         each.start()
     caller, bot = speechlike(10, CALLER_HZ, 1), speechlike(10, BOT_HZ, 2)
     up, down = round(CALLER_HZ * PACKET_S), round(BOT_HZ * PACKET_S)
-    loop, late_ms = asyncio.get_running_loop(), list[float]()
+    loop, late_ms, took_s = asyncio.get_running_loop(), list[float](), list[float]()
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(each.run()) for each in recorders]
         began_s, process_s, thread_s = loop.time(), time.process_time(), time.thread_time()
@@ -76,17 +79,20 @@ async def record(
             due_s = began_s + packet * PACKET_S
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             late_ms.append((loop.time() - due_s) * 1_000)
-            place = packet % 400
+            place, computed_s = packet % 400, time.thread_time()
             heard = caller[place * up : (place + 1) * up].tobytes()
             said = bot[place * down : (place + 1) * down].tobytes()
             for each in recorders:
                 each.hear(heard, CALLER_HZ)
                 if packet // BOT_TURN_PACKETS % 2:
                     each.play(said, BOT_HZ)
+            took_s.append(time.thread_time() - computed_s)
         shares = {
             "cpu_percent": 100 * (time.process_time() - process_s) / seconds / calls,
             "loop_percent": 100 * (time.thread_time() - thread_s) / seconds / calls,
             "late_ms_p99": float(np.percentile(late_ms, 99)),
+            "longest_ms": 1_000 * max(took_s),
+            "late_packets": sum(each > PACKET_S for each in took_s),
         }
         for task in running:
             task.cancel()
@@ -132,6 +138,8 @@ def _measure(calls: int, seconds: int, *, encrypted: bool) -> int:
         "cpu_percent_per_call": round(busy["cpu_percent"] - idle["cpu_percent"], 3),
         "loop_percent_per_call": round(busy["loop_percent"] - idle["loop_percent"], 3),
         "late_ms_p99": [round(each["late_ms_p99"], 1) for each in (idle, busy)],
+        "longest_ms": round(busy["longest_ms"], 2),
+        "late_packets": busy["late_packets"],
         "lost_ms": busy["lost_ms"],
         "merge_ms_per_minute": round(60_000 * merge_s / length_s, 1),
         "machine": machine(),

@@ -14,6 +14,8 @@ never hears anything, and a voice that repeats from memory: the cost of a call w
 ``stock`` (Pipecat's own transport, with nothing else in its pipeline) and ``aiortc`` (which sends the
 caller's sound back) have neither turns nor sessions, answer nothing, and encode all the time: Parley encodes
 its voice alone. By phone they are those of ``evals.phone load``.
+``--recorded`` holds each step of browser calls without and with recording, whatever came out, so that
+``--steps 20 20 20`` is three pairs in turns: the packets that are late with it and without.
 ``--cores`` puts the server and its engine processes on so many processors and the callers on the others.
 """
 
@@ -53,6 +55,8 @@ SYSTEMS = {
     "socket": ("parley", "parley_faked"),
 }
 PLAYERS = ("stock", "aiortc")
+# Added to the name of a system whose calls are recorded.
+RECORDED = "_recorded"
 FAKED_SERVER = ("-m", "parley.evals.harness.product_server", "--faked")
 START_S = 60.0
 # For each browser, which are dialled one after the other.
@@ -71,6 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", nargs="+", type=positive, default=STEPS, help="numbers of calls")
     parser.add_argument("--seconds", type=positive, default=30, help=f"length of a step, over {LEAST_S:g}")
     parser.add_argument("--cores", type=positive, help="processors of the server; default: all, shared")
+    parser.add_argument("--recorded", action="store_true", help="with and without recording, in turns")
     parser.add_argument("--out-dir", type=Path, default=Path("out/load"))
     parser.add_argument("--picture", type=Path, help="draw lateness and processor's time over the calls")
     add_outputs(parser)
@@ -105,15 +110,16 @@ async def serving(kind: str, system: str, calls: int, folder: Path) -> AsyncIter
         program: tuple[str, ...] = ("-m", "parley.evals.load.players")
         arguments = [system, "--audio", str(audio)]
     else:
-        program = PRODUCT if system == "parley" else FAKED_SERVER
+        program = PRODUCT if system.removesuffix(RECORDED) == "parley" else FAKED_SERVER
         deployment = folder / f"{system}.yaml"
-        await asyncio.to_thread(deployment.write_text, _deployment(system, calls, folder))
+        await asyncio.to_thread(deployment.write_text, deployment_of(system, calls, folder))
         arguments = ["--config", str(deployment)]
     async with launched(program, folder / f"{system}.log", *arguments) as server:
         yield server
 
 
-def _deployment(system: str, calls: int, folder: Path) -> str:
+def deployment_of(system: str, calls: int, folder: Path) -> str:
+    """Return the deployment of a server of ours, as YAML."""
     store = f"sqlite:///{folder.resolve()}/sessions-{time.time_ns()}.db"
     # All callers have one address, which gets three quarters of the lines.
     server = {"admission": "off", "max_calls": 2 * calls, "sessions_per_minute": 10_000}
@@ -124,7 +130,10 @@ def _deployment(system: str, calls: int, folder: Path) -> str:
         "server": server,
         "remembering": {"store": {"url": store}},
     }
-    if system == "parley_faked":
+    if system.endswith(RECORDED):
+        recordings = folder.resolve() / f"recordings-{time.time_ns()}"
+        settings["recording"] = {"enabled": True, "folder": str(recordings), "min_free_gb": 0}
+    if system.removesuffix(RECORDED) == "parley_faked":
         settings["hearing"] = {"echo_mode": "off"}
     # JSON is YAML.
     return json.dumps(settings)
@@ -146,7 +155,7 @@ async def run_step(kind: str, system: str, server: Server, calls: int, seconds: 
     module, arguments = "parley.evals.load.browsers", [server.url, str(calls), str(seconds)]
     start_s = START_S + calls * DIALLED_S
     if kind == "browser":
-        arguments += [str(folder), *(["--typed"] if system == "parley_faked" else [])]
+        arguments += [str(folder), *(["--typed"] if system.startswith("parley_faked") else [])]
     elif kind == "phone":
         module, start_s = "parley.evals.phone.crowd", calls * (APART_S + SPEECH_S) + SETTLE_S
     else:
@@ -161,23 +170,42 @@ async def run_step(kind: str, system: str, server: Server, calls: int, seconds: 
 async def ramp(given: argparse.Namespace, system: str, folder: Path) -> list[Step]:
     """Measure a system step by step, up to the first that fails."""
     steps: list[Step] = []
-    cores = sorted(os.sched_getaffinity(0))
-    ours, theirs = (cores[: given.cores], cores[given.cores :] or cores) if given.cores else (None, None)
     for calls in given.steps:
-        try:
-            async with AsyncExitStack() as stack:
-                with on_cores(ours):
-                    server = await stack.enter_async_context(serving(given.kind, system, calls, folder))
-                with on_cores(theirs):
-                    step = await run_step(given.kind, system, server, calls, given.seconds, folder)
-        except PeerError as error:
-            step = Step(calls, {"held": 0, "refused": [str(error)]})
-        steps.append(step)
-        fault = step.fault(given.kind, steps[0])
-        say(f"{system}: {calls} calls: {fault or 'held'}: {json.dumps(step.figures)}")
-        if fault:
+        steps.append(await hold_step(given, system, calls, folder))
+        if reported(given.kind, system, steps):
             break
     return steps
+
+
+async def in_turns(given: argparse.Namespace, systems: Sequence[str], folder: Path) -> dict[str, list[Step]]:
+    """Measure each system without and with recording, step by step; a step that fails ends nothing."""
+    found = {name: list[Step]() for system in systems for name in (system, system + RECORDED)}
+    for calls in given.steps:
+        for system, steps in found.items():
+            steps.append(await hold_step(given, system, calls, folder))
+            reported(given.kind, system, steps)
+    return found
+
+
+async def hold_step(given: argparse.Namespace, system: str, calls: int, folder: Path) -> Step:
+    """Start a system, hold so many calls, and end it."""
+    cores = sorted(os.sched_getaffinity(0))
+    ours, theirs = (cores[: given.cores], cores[given.cores :] or cores) if given.cores else (None, None)
+    try:
+        async with AsyncExitStack() as stack:
+            with on_cores(ours):
+                server = await stack.enter_async_context(serving(given.kind, system, calls, folder))
+            with on_cores(theirs):
+                return await run_step(given.kind, system, server, calls, given.seconds, folder)
+    except PeerError as error:
+        return Step(calls, {"held": 0, "refused": [str(error)]})
+
+
+def reported(kind: str, system: str, steps: Sequence[Step]) -> str:
+    """Print the last step; return why the server did not keep up, empty when it did."""
+    fault = steps[-1].fault(kind, steps[0])
+    say(f"{system}: {steps[-1].calls} calls: {fault or 'held'}: {json.dumps(steps[-1].figures)}")
+    return fault
 
 
 async def measure(given: argparse.Namespace) -> dict[str, Any]:
@@ -193,8 +221,15 @@ async def measure(given: argparse.Namespace) -> dict[str, Any]:
     for system in systems:
         if system not in known:
             raise ConfigError(f"no system {system!r} for {given.kind} calls", known=known)
+    if given.recorded:
+        systems = given.systems or ["parley_faked"]
+        if given.kind != "browser" or not set(systems).isdisjoint(PLAYERS):
+            raise ConfigError("--recorded is for browser calls to parley or parley_faked")
     await asyncio.to_thread(given.out_dir.mkdir, parents=True, exist_ok=True)
-    found = {system: await ramp(given, system, given.out_dir) for system in systems}
+    if given.recorded:
+        found = await in_turns(given, systems, given.out_dir)
+    else:
+        found = {system: await ramp(given, system, given.out_dir) for system in systems}
     if given.picture is not None:
         draw(found, given.kind, given.picture)
     return {
@@ -241,6 +276,7 @@ def table(result: dict[str, Any]) -> str:
         "calls",
         "held",
         "late p99 ms",
+        "late packets",
         "answer p50 ms",
         "p95 ms",
         "core %",
@@ -259,6 +295,7 @@ def table(result: dict[str, Any]) -> str:
                     step.calls,
                     each["held"],
                     step.late_ms,
+                    each.get("late_packets"),
                     answers.get("p50"),
                     answers.get("p95"),
                     each.get("cpu_percent"),

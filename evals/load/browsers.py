@@ -35,6 +35,7 @@ from parley.evals.harness.report import spread
 from parley.evals.harness.speech import FRAME_SAMPLES, RATE_HZ, Speakers
 from parley.evals.harness.webrtc_caller import CLIENT_READY, now_us
 from parley.evals.library_internals import DirectMedia
+from parley.evals.load.ramp import late_packets
 from parley.runtime import event_loop
 
 QUESTION = (
@@ -243,10 +244,12 @@ async def hold(url: str, calls: int, seconds: float, folder: Path, *, is_typed: 
     await asyncio.gather(*(caller.hang_up() for caller in callers))
     answers = [each for caller in callers for each in caller.answers_us(from_us, to_us)]
     refused = [caller.refused for caller in callers if caller.refused]
+    late_ms = [us / 1000 for caller in callers for us in caller.late_us(from_us, to_us)]
     return {
         "held": sum(bool(caller.at_us) and caller.at_us[-1] > to_us - 1_000_000 for caller in callers),
         "refused": refused[:3],
-        "late_ms": spread([us / 1000 for caller in callers for us in caller.late_us(from_us, to_us)]),
+        "late_ms": spread(late_ms),
+        "late_packets": late_packets(late_ms),
         "answer_ms": spread([us / 1000 for us in answers if us is not None]),
         "unanswered": sum(us is None for us in answers),
         "own_late_ms": spread([us / 1000 for us in crowd.late_us]),

@@ -61,6 +61,11 @@ class Step:
         return ""
 
 
+def late_packets(late_ms: Sequence[float]) -> int:
+    """Return how many packets of browser calls came later than the bound of their p99."""
+    return sum(each > LATE_MS["browser"] for each in late_ms)
+
+
 def knee(kind: str, steps: Sequence[Step]) -> int:
     """Return the largest number of calls up to which every step was kept up with; 0 when none was."""
     found = 0

@@ -425,6 +425,8 @@ async def run_socket_session(
     mcp, requested = _requested_by(engines, transport, live.events, asked)
     client = SocketClient(
         greets=protocol.greets,
+        # A protocol sets it whose client takes a reply that it has not requested.
+        speaks_announcements=getattr(protocol, "speaks_announcements", protocol.greets),
         prompts=protocol.prompts,
         reports_units=protocol.wants_units,
         reads_rtvi=False,

@@ -82,6 +82,9 @@ class OpenAIRealtime:
         has_tracks: bool = False,
     ) -> None:
         kind = TRANSCRIPTION if is_transcription else REALTIME
+        # Its clients play a response that they have not requested, as after a turn. One that only
+        # transcribes has no voice.
+        self.speaks_announcements = not is_transcription
         self._state = RealtimeState(model, kind=kind, has_tracks=has_tracks)
         faults: Faults = schema_faults
         self._reader = Reader(self._state, faults)

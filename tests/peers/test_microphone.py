@@ -26,7 +26,10 @@ import pytest
 
 from parley.audio.audible import AudibleMeter
 from parley.core.media import pcm16_to_float
+from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, read_recording
+from parley.recording.merge import track_samples
 from tests.peers.server import ROOT
+from tests.peers.test_recording import recording_deployment
 from tests.system import missing
 from tests.voices import RATE_HZ, say, silence
 
@@ -300,6 +303,31 @@ async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound
         ended = bot.now()
         await bot.until(lambda: bot.now() > ended + RATE_HZ)
         assert bot.when_s(bot.last_audible) - pressed_s < 1
+
+
+@pytest.mark.alone
+async def test_a_call_on_this_machine_is_recorded_as_its_devices_had_it(sound: Sound, tmp_path: Path):
+    config, question = recording_deployment(tmp_path), say("How do I block a lost card?")
+    async with talking(sound.environment, "--config", str(config)) as command:
+        await greeting_begins(sound, command)
+        await sound.bot.until(lambda: sound.bot.quiet_ms() > 800)
+        await sound.play(question + silence(200))
+        asked = sound.bot.now()
+        await sound.bot.until(lambda: sound.bot.last_audible > asked + 2 * RATE_HZ)
+        command.press_ctrl_c()
+        status, complaint = await command.ended()
+        assert status in (0, 130), complaint
+    (meta,) = (tmp_path / "data").rglob("meta.json")
+    recording = read_recording(meta.parent)
+    assert recording.meta["transport"] == "local" and recording.meta["mode"] == "cascade"
+    heard, said = (track_samples(recording, name, RATE_HZ) for name in (CALLER_AUDIO, BOT_AUDIO))
+    # A busy machine tears apart what a sound server plays, so that windows of it are like no other.
+    levels = [float(np.sqrt(np.mean(each**2))) for each in np.array_split(heard, len(heard) // 800)]
+    assert max(levels) > 0.01 and np.quantile(levels, 0.1) < 0.001
+    # The greeting, and at least two seconds of the answer.
+    assert np.count_nonzero(np.abs(said) > 0.001) > 2 * RATE_HZ
+    names = [each["event"] for each in recording.timeline()["events"]]
+    assert "TurnEnded" in names and names.count("ReplyStarted") == 2
 
 
 async def talk_over_the_greeting(sound: Sound, command: Command) -> tuple[float, float]:

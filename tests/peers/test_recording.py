@@ -230,6 +230,32 @@ async def test_nothing_is_recorded_before_the_caller_has_heard_that_it_is(tmp_pa
     assert loud[0] / RATE_HZ > 1.0
 
 
+@pytest.mark.parametrize("model", ["parley-cascade", pytest.param("parley-duplex", marks=pytest.mark.slow)])
+async def test_a_client_that_is_not_greeted_hears_the_announcement_and_is_recorded(
+    tmp_path: Path, model: str
+):
+    phrase = "This call is recorded."
+    config = recording_deployment(tmp_path, announcement=phrase)
+    async with running_server("--config", str(config)) as server:
+        async with calling(server.url, model=model) as caller:
+            await caller.until("response.done")
+            [item] = caller.speaker.audio
+            async with asyncio.timeout(60):
+                while caller.speaker.played_ms(item) < caller.speaker.length_ms[item]:
+                    await asyncio.sleep(0.05)
+            caller.say("What are your opening hours on Saturday?", behind_ms=1_000)
+            await caller.until("response.done", count=2)
+        recording = await only_recording(tmp_path)
+        events = await timeline_of(server, recording.session_id)
+    spoken = [each["payload"]["text"] for each in events if each["kind"] == Kind.BOT_TURN]
+    assert spoken[0] == phrase and len(spoken) == 2, spoken
+    states = [each["payload"]["state"] for each in events if each["kind"] == Kind.RECORDING]
+    assert states[:2] == ["announced", "started"]
+    # The answer is in the recording, and so is the question.
+    said = [each.get("text") for each in recording.timeline()["events"] if each["event"] == "TurnEnded"]
+    assert said and "saturday" in str(said[0])
+
+
 async def test_a_session_that_is_deleted_during_its_call_leaves_no_recording(tmp_path: Path):
     config = recording_deployment(tmp_path)
     async with running_server("--config", str(config)) as server:

@@ -184,6 +184,7 @@ def simulate(
     finder: PassageFinder | None = None,
     privacy: Mapping[str, Any] = MappingProxyType({}),
     records: bool = False,
+    reports_packets: bool = True,
     begins_held: bool = False,
     choices: CallChoices | None = None,
     desk: Mapping[str, Any] | None = None,
@@ -222,6 +223,7 @@ def simulate(
         choices: of the caller.
         desk: humans can be fetched, by these settings.
         tiers: another medium can be offered, by these settings.
+        reports_packets: the transport reports each packet of the bot, which that of a room does not.
         records: the call is recorded below ``tmp_path / "data"``.
         endpoint: by default the policy whose waits do not depend on fitted weights.
     """
@@ -315,7 +317,7 @@ def simulate(
         ):
             conversations.board.set_staffed(desk is not None)
             async with conversations.open() as conversation:
-                live = LiveCall(conversation.clock)
+                live = LiveCall(conversation.clock, follows_packets=reports_packets)
                 played = on_line(live)
                 call = Call(
                     conversation,
@@ -361,7 +363,7 @@ def simulate(
             frame_ms=frame_ms,
             talks_over=talks_over,
             pauses=pauses,
-            on_packet=on_packet,
+            on_packet=on_packet if reports_packets else None,
         )
 
     async def hold(engines: Engines, call: Call, played: FileCall) -> None:

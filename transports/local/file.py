@@ -21,7 +21,7 @@ from pipecat.transports.base_transport import BaseTransport, TransportParams
 from parley.audio.gain import RampedGain
 from parley.core.call_events import ClientDelayReported
 from parley.core.clock import Clock
-from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
+from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples, samples_to_ms
 from parley.recording.stereo import Side, StereoRecording
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -163,7 +163,11 @@ class FileInput(DirectAudioInput):
         while True:
             while pauses and position >= pauses[0][0] * PCM_BYTES_PER_SAMPLE:
                 at_ms += pauses.popleft()[1]
-            await call.sleep_until_ms(at_ms + frame_ms)
+            # A piece comes when it is complete, also the first one of another length.
+            piece_ms = (
+                samples_to_ms(next_bytes // PCM_BYTES_PER_SAMPLE, call.rate_hz) if speaking else frame_ms
+            )
+            await call.sleep_until_ms(at_ms + piece_ms)
             if not speaking:
                 greeted = call.bot_until_ms is not None and call.bot_silent_ms() >= SETTLE_MS
                 speaking = greeted or (call.bot_until_ms is None and at_ms >= call.patience_ms)
@@ -175,7 +179,7 @@ class FileInput(DirectAudioInput):
             await self.push_audio_frame(
                 InputAudioRawFrame(audio=piece, sample_rate=call.rate_hz, num_channels=1)
             )
-            at_ms += frame_ms
+            at_ms += piece_ms
             if said_ms is None and position >= len(call.pcm):
                 said_ms = at_ms
             over = said_ms is not None and min(at_ms - said_ms, call.bot_silent_ms()) >= call.tail_ms

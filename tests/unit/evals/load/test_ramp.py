@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from parley.evals.load.ramp import Step, knee
+from parley.evals.load.ramp import Step, knee, late_packets
 
 
 def step(calls: int, **figures: Any) -> Step:
@@ -35,6 +35,11 @@ def test_a_step_fails_for_the_first_thing_that_a_caller_would_notice(figures: di
 def test_a_phone_line_is_judged_by_the_distance_from_its_grid():
     late = Step(2, {"held": 2, "refused": [], "pacing_error_ms": {"p99": 12.0}})
     assert late.fault("phone", late) == "p99 of lateness 12.0 ms (at most 10)"
+
+
+def test_a_packet_is_late_above_the_bound_of_its_percentile():
+    assert late_packets([0.0, 20.0, 20.1, 300.0]) == 2
+    assert late_packets([]) == 0
 
 
 def test_typed_turns_have_no_packets():
