@@ -3,6 +3,8 @@
 from parley.core.call_events import (
     AnsweredAhead,
     CallEvent,
+    EngineFailedOver,
+    FinalWords,
     ReplyResumed,
     ResponseText,
     SpeechMade,
@@ -16,6 +18,7 @@ from parley.core.call_events import (
     WordsAccepted,
 )
 from parley.runtime.event_stream import CallEvents
+from parley.telemetry.engine_names import REALTIME_SECTION
 from parley.telemetry.turns import TurnLog
 
 
@@ -26,12 +29,15 @@ class TurnLogWriter:
         turns: the log.
         events: of the call.
         words: event for the arrival of the caller's final words: ``WordsAccepted`` where a stage decides
-            which words count for a turn, ``FinalWords`` otherwise.
+            which words count for a turn, ``FinalWords`` otherwise. When a cascade takes over from a realtime
+            service, one of its stages decides.
     """
 
     def __init__(self, turns: TurnLog, events: CallEvents, *, words: type[CallEvent] = WordsAccepted) -> None:
-        self._turns = turns
-        events.subscribe(words, lambda _event: turns.words_arrived())
+        self._turns, self._words = turns, words
+        events.subscribe(FinalWords, self._on_words)
+        events.subscribe(WordsAccepted, self._on_words)
+        events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(TextTyped, lambda event: turns.user_typed(event.text))
         events.subscribe(TurnEndDecided, self._on_turn_end_decided)
         events.subscribe(TurnEnded, self._on_turn_words)
@@ -43,6 +49,17 @@ class TurnLogWriter:
         events.subscribe(SpeechStarted, lambda _event: turns.mark("first_clause"))
         events.subscribe(SpeechMade, lambda _event: turns.mark("tts_first_audio"))
         events.subscribe(ReplyResumed, lambda _event: turns.resumed())
+
+    def close(self) -> None:
+        """Do nothing: the log is closed with the last turn of its call."""
+
+    def _on_words(self, event: FinalWords | WordsAccepted) -> None:
+        if isinstance(event, self._words):
+            self._turns.words_arrived()
+
+    def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
+        if event.stage == REALTIME_SECTION:
+            self._words = WordsAccepted
 
     def _on_turn_end_decided(self, event: TurnEndDecided) -> None:
         self._turns.user_turn_ended(silence_ms=event.silence_ms, completeness=event.completeness)

@@ -5,6 +5,7 @@ import pytest
 from parley.core.call_events import (
     AnsweredAhead,
     CallEvent,
+    EngineFailedOver,
     FinalWords,
     ReplyResumed,
     ResponseText,
@@ -18,7 +19,9 @@ from parley.core.call_events import (
     WaitMasked,
     WordsAccepted,
 )
+from parley.core.failover import FailoverReason
 from parley.runtime.event_stream import CallEvents
+from parley.telemetry.engine_names import REALTIME_SECTION
 from parley.telemetry.turn_events import TurnLogWriter
 from parley.telemetry.turns import TurnLog
 from tests import virtual_time
@@ -69,6 +72,14 @@ def test_an_answer_reaches_its_marks_in_order():
 def test_words_count_by_the_event_that_the_pipeline_names(words: type[CallEvent], is_marked: bool):
     log = written(FinalWords(0, "mhm", None), ENDED, words=words)
     assert ("transcript" in log.current.marks_us) == is_marked
+
+
+def test_after_a_realtime_service_a_stage_of_the_cascade_names_the_words_that_count():
+    failed_over = EngineFailedOver(0, REALTIME_SECTION, "openai", "cascade", FailoverReason.ERROR)
+    log = written(failed_over, FinalWords(0, "mhm", None), ENDED, words=FinalWords)
+    assert "transcript" not in log.current.marks_us
+    log = written(failed_over, WordsAccepted(0), ENDED, words=FinalWords)
+    assert "transcript" in log.current.marks_us
 
 
 def test_a_turn_without_words_leaves_none_and_one_that_is_written_down_later_has_them():
