@@ -19,7 +19,7 @@ from pipecat.transports.base_transport import BaseTransport
 from pipecat.workers.runner import WorkerRunner
 
 from parley.configs.deployment import Bot
-from parley.core.call_events import CallEnding, EngineFailed, FinalWords, WordsAccepted
+from parley.core.call_events import CallEnding, EngineFailed
 from parley.core.errors import PeerError
 from parley.core.provenance import Provenance
 from parley.core.usage import Stage
@@ -277,8 +277,7 @@ def _own_observers(
     events, mode = call.events, observed.mode
     currency = None if engines.prices.settings is None else engines.prices.settings.currency
     observers: list[CallObserver] = [
-        # A stage of a cascade decides which words count for a turn.
-        TurnLogWriter(call.live.turns, events, words=WordsAccepted if mode == CASCADE else FinalWords),
+        TurnLogWriter(call.live.turns, events, judges_words=mode == CASCADE),
         ProcessAnswers(events, engines.answers, is_service=mode == REALTIME),
         CallMetrics(events, observed, engines.metrics, names, currency),
         CallFailures(events, engines.failures, names),

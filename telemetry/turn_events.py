@@ -2,7 +2,6 @@
 
 from parley.core.call_events import (
     AnsweredAhead,
-    CallEvent,
     EngineFailedOver,
     FinalWords,
     ReplyResumed,
@@ -28,15 +27,15 @@ class TurnLogWriter:
     Args:
         turns: the log.
         events: of the call.
-        words: event for the arrival of the caller's final words: ``WordsAccepted`` where a stage decides
-            which words count for a turn, ``FinalWords`` otherwise. When a cascade takes over from a realtime
-            service, one of its stages decides.
+        judges_words: a stage decides which words of the caller count for a turn (``WordsAccepted``);
+            otherwise all final words do. When a cascade takes over from a realtime service, one of its stages
+            decides.
     """
 
-    def __init__(self, turns: TurnLog, events: CallEvents, *, words: type[CallEvent] = WordsAccepted) -> None:
-        self._turns, self._words = turns, words
-        events.subscribe(FinalWords, self._on_words)
-        events.subscribe(WordsAccepted, self._on_words)
+    def __init__(self, turns: TurnLog, events: CallEvents, *, judges_words: bool = True) -> None:
+        self._turns, self._judges_words = turns, judges_words
+        events.subscribe(FinalWords, lambda _event: self._on_words(are_accepted=False))
+        events.subscribe(WordsAccepted, lambda _event: self._on_words(are_accepted=True))
         events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(TextTyped, lambda event: turns.user_typed(event.text))
         events.subscribe(TurnEndDecided, self._on_turn_end_decided)
@@ -53,13 +52,13 @@ class TurnLogWriter:
     def close(self) -> None:
         """Do nothing: the log is closed with the last turn of its call."""
 
-    def _on_words(self, event: FinalWords | WordsAccepted) -> None:
-        if isinstance(event, self._words):
+    def _on_words(self, *, are_accepted: bool) -> None:
+        if are_accepted == self._judges_words:
             self._turns.words_arrived()
 
     def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
         if event.stage == REALTIME_SECTION:
-            self._words = WordsAccepted
+            self._judges_words = True
 
     def _on_turn_end_decided(self, event: TurnEndDecided) -> None:
         self._turns.user_turn_ended(silence_ms=event.silence_ms, completeness=event.completeness)

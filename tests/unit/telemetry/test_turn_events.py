@@ -29,16 +29,14 @@ from tests import virtual_time
 LOUD = b"\x00\x20" * 320
 
 
-def written(
-    *events: CallEvent, words: type[CallEvent] = WordsAccepted, waits: list[int] | None = None
-) -> TurnLog:
+def written(*events: CallEvent, judges_words: bool = True, waits: list[int] | None = None) -> TurnLog:
     """Return a log after a sound of the caller and these events."""
 
     async def scenario() -> TurnLog:
         reported = waits if waits is not None else []
         log = TurnLog(on_answer=lambda latency_ms, _spans_ms: reported.append(latency_ms))
         stream = CallEvents()
-        TurnLogWriter(log, stream, words=words)
+        TurnLogWriter(log, stream, judges_words=judges_words)
         log.heard(LOUD)
         for event in events:
             stream.publish(event)
@@ -68,17 +66,17 @@ def test_an_answer_reaches_its_marks_in_order():
     assert (log.current.user_text, log.current.endpoint_silence_ms) == ("what is it", 210)
 
 
-@pytest.mark.parametrize(("words", "is_marked"), [(WordsAccepted, False), (FinalWords, True)])
-def test_words_count_by_the_event_that_the_pipeline_names(words: type[CallEvent], is_marked: bool):
-    log = written(FinalWords(0, "mhm", None), ENDED, words=words)
-    assert ("transcript" in log.current.marks_us) == is_marked
+@pytest.mark.parametrize("judges_words", [True, False])
+def test_final_words_count_at_once_where_no_stage_judges_them(judges_words: bool):
+    log = written(FinalWords(0, "mhm", None), ENDED, judges_words=judges_words)
+    assert ("transcript" in log.current.marks_us) == (not judges_words)
 
 
 def test_after_a_realtime_service_a_stage_of_the_cascade_names_the_words_that_count():
     failed_over = EngineFailedOver(0, REALTIME_SECTION, "openai", "cascade", FailoverReason.ERROR)
-    log = written(failed_over, FinalWords(0, "mhm", None), ENDED, words=FinalWords)
+    log = written(failed_over, FinalWords(0, "mhm", None), ENDED, judges_words=False)
     assert "transcript" not in log.current.marks_us
-    log = written(failed_over, WordsAccepted(0), ENDED, words=FinalWords)
+    log = written(failed_over, WordsAccepted(0), ENDED, judges_words=False)
     assert "transcript" in log.current.marks_us
 
 
