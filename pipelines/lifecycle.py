@@ -21,7 +21,6 @@ from pipecat.workers.runner import WorkerRunner
 from parley.configs.deployment import Bot
 from parley.core.call_events import CallBegan, CallEnded, CallEnding, CallerLeft, EngineFailed
 from parley.core.errors import PeerError
-from parley.core.grants import ClientIdentity
 from parley.core.provenance import Provenance
 from parley.core.usage import Stage
 from parley.pipelines.call import Call, client_prompt
@@ -29,7 +28,8 @@ from parley.pipelines.call_records import CallRecords
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.live_calls import ListenedCall
-from parley.pipelines.modes import CASCADE
+from parley.pipelines.modes import CASCADE, REALTIME
+from parley.pipelines.process_answers import ProcessAnswers
 from parley.pipelines.release import release_call
 from parley.pipelines.tenant_charges import TenantCharges
 from parley.pipelines.usage_records import UsageRecords
@@ -39,7 +39,6 @@ from parley.processors.dialogue.rtvi import CheckedRtvi, ShowPicture
 from parley.processors.pipecat_internals import observe_what_is_read
 from parley.processors.turns.idle import IdleMonitor
 from parley.protocols.client_protocol import SHUTDOWN, STOPPING
-from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import CallObserver, ObservedCall, close_observers, open_observers
 from parley.runtime.trace_context import CallTrace, open_call_trace
 from parley.session_store.conversation import Conversation
@@ -48,6 +47,7 @@ from parley.telemetry.call_metrics import CallMetrics
 from parley.telemetry.call_traces import CallTraces
 from parley.telemetry.engine_names import EngineNames
 from parley.telemetry.failure_log import CallFailures
+from parley.telemetry.turn_events import TurnLogWriter
 from parley.telemetry.usage_ledger import CallLedger
 
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
@@ -221,7 +221,7 @@ async def _run_call(
     observed = ObservedCall(call.conversation.session_id, call.call_id, call.transport, mode)
     usage = UsageRecords(call, engines.prices, names)
     observers = [
-        *_own_observers(engines, call.events, observed, names, call.rules.identity, trace),
+        *_own_observers(engines, call, observed, names, trace),
         *open_observers(engines.observers, call.events, observed),
     ]
     try:
@@ -268,22 +268,25 @@ def _made_by(
 
 def _own_observers(
     engines: Engines,
-    events: CallEvents,
-    call: ObservedCall,
+    call: Call,
+    observed: ObservedCall,
     names: EngineNames,
-    identity: ClientIdentity,
     trace: CallTrace | None,
 ) -> list[CallObserver]:
     """Return Parley's own observers of a call."""
+    events, mode = call.events, observed.mode
     currency = None if engines.prices.settings is None else engines.prices.settings.currency
-    traces = engines.traces
-    return [
-        CallMetrics(events, call, engines.metrics, names, currency),
+    observers: list[CallObserver] = [
+        TurnLogWriter(call.live.turns, events, judges_words=mode == CASCADE),
+        ProcessAnswers(events, engines.answers, is_service=mode == REALTIME),
+        CallMetrics(events, observed, engines.metrics, names, currency),
         CallFailures(events, engines.failures, names),
-        CallLedger(events, call, engines.ledger),
-        TenantCharges(events, engines.answering.usage.tenants, identity),
-        *([] if traces is None or trace is None else [CallTraces(events, call, traces.tracer, names, trace)]),
+        CallLedger(events, observed, engines.ledger),
+        TenantCharges(events, engines.answering.usage.tenants, call.rules.identity),
     ]
+    if trace is not None and engines.traces is not None:
+        observers.append(CallTraces(events, observed, engines.traces.tracer, names, trace))
+    return observers
 
 
 def stage_of(processor: object) -> Stage | None:

@@ -2,7 +2,8 @@
 
 from parley.core.call_events import (
     AnsweredAhead,
-    CallEvent,
+    EngineFailedOver,
+    FinalWords,
     ReplyResumed,
     ResponseText,
     SpeechMade,
@@ -16,6 +17,7 @@ from parley.core.call_events import (
     WordsAccepted,
 )
 from parley.runtime.event_stream import CallEvents
+from parley.telemetry.engine_names import REALTIME_SECTION
 from parley.telemetry.turns import TurnLog
 
 
@@ -25,13 +27,16 @@ class TurnLogWriter:
     Args:
         turns: the log.
         events: of the call.
-        words: event for the arrival of the caller's final words: ``WordsAccepted`` where a stage decides
-            which words count for a turn, ``FinalWords`` otherwise.
+        judges_words: a stage decides which words of the caller count for a turn (``WordsAccepted``);
+            otherwise all final words do. When a cascade takes over from a realtime service, one of its stages
+            decides.
     """
 
-    def __init__(self, turns: TurnLog, events: CallEvents, *, words: type[CallEvent] = WordsAccepted) -> None:
-        self._turns = turns
-        events.subscribe(words, lambda _event: turns.words_arrived())
+    def __init__(self, turns: TurnLog, events: CallEvents, *, judges_words: bool = True) -> None:
+        self._turns, self._judges_words = turns, judges_words
+        events.subscribe(FinalWords, lambda _event: self._on_words(are_accepted=False))
+        events.subscribe(WordsAccepted, lambda _event: self._on_words(are_accepted=True))
+        events.subscribe(EngineFailedOver, self._on_engine_failed_over)
         events.subscribe(TextTyped, lambda event: turns.user_typed(event.text))
         events.subscribe(TurnEndDecided, self._on_turn_end_decided)
         events.subscribe(TurnEnded, self._on_turn_words)
@@ -43,6 +48,17 @@ class TurnLogWriter:
         events.subscribe(SpeechStarted, lambda _event: turns.mark("first_clause"))
         events.subscribe(SpeechMade, lambda _event: turns.mark("tts_first_audio"))
         events.subscribe(ReplyResumed, lambda _event: turns.resumed())
+
+    def close(self) -> None:
+        """Do nothing: the log is closed with the last turn of its call."""
+
+    def _on_words(self, *, are_accepted: bool) -> None:
+        if are_accepted == self._judges_words:
+            self._turns.words_arrived()
+
+    def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
+        if event.stage == REALTIME_SECTION:
+            self._judges_words = True
 
     def _on_turn_end_decided(self, event: TurnEndDecided) -> None:
         self._turns.user_turn_ended(silence_ms=event.silence_ms, completeness=event.completeness)

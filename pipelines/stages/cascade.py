@@ -14,7 +14,6 @@ from pipecat.processors.aggregators.llm_response_universal import LLMUserAggrega
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.transports.base_transport import BaseTransport
 
-from parley.core.call_events import AnswerHeard
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -40,7 +39,6 @@ from parley.processors.fusion.perception import Perception
 from parley.processors.playout.playout import ThoughtTap
 from parley.processors.turns.audio_stop import AudioStop
 from parley.processors.turns.turn_events import publish_turns
-from parley.telemetry.turn_events import TurnLogWriter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,9 +113,7 @@ async def cascade_stages(
 ) -> CascadeStages:
     """Return the stages of a cascade between voice activity and the output. Loads no model."""
     models = await models_of(engines, call, context, privacy, tools, passes_audio=False)
-    TurnLogWriter(call.live.turns, call.events)
     VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
-    call.events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     desk = DeskVoice(engines, call, around.play, transport.output(), sees=around.sight.is_on)
     turns = turns_of(

@@ -8,7 +8,7 @@ from typing import Any
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
-from parley.core.call_events import FinalWords, ServiceSpoke, TextTyped, TurnEnded, TurnTranscribed
+from parley.core.call_events import ServiceSpoke, TextTyped, TurnEnded, TurnTranscribed
 from parley.core.timeline import HeardReply
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
@@ -22,7 +22,6 @@ from parley.processors.duplex.unanswered_speech import UnansweredSpeech
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.processors.turns.turn_events import publish_bot_turns, publish_service_turns
 from parley.runtime.event_stream import EventScope
-from parley.telemetry.turn_events import TurnLogWriter
 
 
 class OwedAnswer:
@@ -116,7 +115,6 @@ async def service_part(engines: Engines, row: RealtimeRow[Any], whole: Call) -> 
         engines.build_tts(scope),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
-    TurnLogWriter(call.live.turns, scope, words=FinalWords)
     perception = perception_of(engines, call, row.name)
     caller = CallerTurns(call.conversation, scope, transport=call.transport, perceive=perception.take)
     deadlines = ServiceDeadlines(engines.deployment.duplex.failover_ms, row.turn_end_ms)

@@ -22,7 +22,6 @@ from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.transports.base_transport import BaseTransport
 
-from parley.core.call_events import AnswerHeard, FinalWords
 from parley.core.errors import ConfigError
 from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
@@ -48,7 +47,6 @@ from parley.pipelines.voice.realtime import run_realtime
 from parley.processors.dialogue.durable_tools import DurableTools
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
-from parley.telemetry.turn_events import TurnLogWriter
 
 
 async def run_duplex(engines: Engines, transport: BaseTransport, call: Call) -> None:
@@ -104,8 +102,6 @@ async def _build(
         with_echo_control(engines, transport, call, opened, cancelled=over_bot.listeners),
         models_of(engines, call, context, privacy, tools, passes_audio=True),
     )
-    TurnLogWriter(call.live.turns, call.events, words=FinalWords)
-    call.events.subscribe(AnswerHeard, engines.answers.publish)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     specialists = engines.specialists_of(call.conversation, call.events)
     sight = sight_of(engines, call, has_model=engines.sees, passes_on=engines.sees)

@@ -22,7 +22,6 @@ from loguru import logger
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.transports.base_transport import BaseTransport
 
-from parley.core.call_events import FinalWords
 from parley.core.errors import ConfigError
 from parley.pipelines.builder import Background, Stages, build
 from parley.pipelines.call import Call
@@ -52,7 +51,6 @@ from parley.processors.duplex.services import RealtimeRow
 from parley.processors.perception.voice_activity import VoiceActivity
 from parley.processors.playout.assistant import HeardAssistantAggregator
 from parley.processors.turns.turn_events import publish_service_turns
-from parley.telemetry.turn_events import TurnLogWriter
 
 
 async def run_realtime(engines: Engines, transport: BaseTransport, call: Call) -> None:
@@ -101,7 +99,6 @@ async def _build(
         engines.build_tts(events),
         asyncio.to_thread(row.build, engines.answering.shared, system_instruction=start.instructions),
     )
-    TurnLogWriter(call.live.turns, events, words=FinalWords)
     perception = perception_of(engines, call, row.name)
     specialists = engines.specialists_of(call.conversation, events)
     sight = sight_of(engines, call, has_model=False, passes_on=False)

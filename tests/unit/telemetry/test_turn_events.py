@@ -6,6 +6,7 @@ from parley.core.call_events import (
     AnsweredAhead,
     AnswerHeard,
     CallEvent,
+    EngineFailedOver,
     FinalWords,
     ReplyResumed,
     ResponseText,
@@ -19,7 +20,9 @@ from parley.core.call_events import (
     WaitMasked,
     WordsAccepted,
 )
+from parley.core.failover import FailoverReason
 from parley.runtime.event_stream import CallEvents
+from parley.telemetry.engine_names import REALTIME_SECTION
 from parley.telemetry.turn_events import TurnLogWriter
 from parley.telemetry.turns import TurnLog
 from tests import virtual_time
@@ -27,9 +30,7 @@ from tests import virtual_time
 LOUD = b"\x00\x20" * 320
 
 
-def written(
-    *events: CallEvent, words: type[CallEvent] = WordsAccepted, waits: list[int] | None = None
-) -> TurnLog:
+def written(*events: CallEvent, judges_words: bool = True, waits: list[int] | None = None) -> TurnLog:
     """Return a log after a sound of the caller and these events."""
 
     async def scenario() -> TurnLog:
@@ -37,7 +38,7 @@ def written(
         stream = CallEvents()
         stream.subscribe(AnswerHeard, lambda event: reported.append(event.latency_ms))
         log = TurnLog(stream)
-        TurnLogWriter(log, stream, words=words)
+        TurnLogWriter(log, stream, judges_words=judges_words)
         log.heard(LOUD)
         for event in events:
             stream.publish(event)
@@ -67,10 +68,18 @@ def test_an_answer_reaches_its_marks_in_order():
     assert (log.current.user_text, log.current.endpoint_silence_ms) == ("what is it", 210)
 
 
-@pytest.mark.parametrize(("words", "is_marked"), [(WordsAccepted, False), (FinalWords, True)])
-def test_words_count_by_the_event_that_the_pipeline_names(words: type[CallEvent], is_marked: bool):
-    log = written(FinalWords(0, "mhm", None), ENDED, words=words)
-    assert ("transcript" in log.current.marks_us) == is_marked
+@pytest.mark.parametrize("judges_words", [True, False])
+def test_final_words_count_at_once_where_no_stage_judges_them(judges_words: bool):
+    log = written(FinalWords(0, "mhm", None), ENDED, judges_words=judges_words)
+    assert ("transcript" in log.current.marks_us) == (not judges_words)
+
+
+def test_after_a_realtime_service_a_stage_of_the_cascade_names_the_words_that_count():
+    failed_over = EngineFailedOver(0, REALTIME_SECTION, "openai", "cascade", FailoverReason.ERROR)
+    log = written(failed_over, FinalWords(0, "mhm", None), ENDED, judges_words=False)
+    assert "transcript" not in log.current.marks_us
+    log = written(failed_over, WordsAccepted(0), ENDED, judges_words=False)
+    assert "transcript" in log.current.marks_us
 
 
 def test_a_turn_without_words_leaves_none_and_one_that_is_written_down_later_has_them():
