@@ -42,9 +42,14 @@ MOST_HELD = 256
 class _Stages:
     """Stages of a place, as a pipeline."""
 
-    def __init__(self, place: "StageSlot", processors: Sequence[FrameProcessor]) -> None:
+    def __init__(
+        self,
+        place: "StageSlot",
+        processors: Sequence[FrameProcessor],
+        on_error: Callable[[ErrorFrame], None] | None,
+    ) -> None:
         self._place = place
-        self.on_error: Callable[[ErrorFrame], None] | None = None
+        self._on_error = on_error
         self.started = asyncio.Event()
         self.pipeline = Pipeline(
             list(processors),
@@ -53,8 +58,8 @@ class _Stages:
         )
 
     async def _leave_upstream(self, frame: Frame, direction: FrameDirection) -> None:
-        if isinstance(frame, ErrorFrame) and self.on_error is not None:
-            self.on_error(frame)
+        if isinstance(frame, ErrorFrame) and self._on_error is not None:
+            self._on_error(frame)
         else:
             await self._place.leave(self, frame, direction)
 
@@ -125,8 +130,7 @@ class StageSlot(DirectAudio, FrameProcessor):
         """
         await self._is_started.wait()
         assert self._taken is not None and self._start is not None
-        stages = self._opening = _Stages(self, processors)
-        stages.on_error = on_error
+        stages = self._opening = _Stages(self, processors, on_error)
         try:
             async with asyncio.timeout(OPEN_S):
                 observer = self._taken.observer

@@ -2,15 +2,17 @@
 
     python -m scripts.foreign_assignments
 
-An object changes itself: its attributes are assigned by its own methods. Several assignments are not counted:
-those to ``self``, to attributes that a class of the same module declares (records of one module belong to
-it), and to an object that the same function has just made (options of a library, a frame before it is
-pushed). Nor are those to parts of an object that it made without arguments (``Options()``), or to attributes
-that are the whole interface of a library (``IDIOMS``). The rest is a second way to change an object, which a
-reader of the class does not find: give the object a method named for what happens.
+An object changes itself: its attributes are assigned by its own methods. Several assignments are not
+counted: those to ``self``, to attributes that a class of the same module declares (records of one module
+belong to it, but for callbacks), and to an object that the same function has just made (options of a
+library, a frame before it is pushed). Nor are those to parts of an object that it made without arguments
+(``Options()``), or to attributes that are the whole interface of a library (``IDIOMS``). The rest is a
+second way to change an object, which a reader of the class does not find: give the object a method named
+for what happens.
 """
 
 import ast
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -91,14 +93,19 @@ def _declared(tree: ast.Module) -> set[str]:
     """Return the attributes that classes of the module declare.
 
     They are declared in their bodies, by ``self.name = ...``, or as the fields of a structure of ctypes.
+    Callbacks are left out: one that is set after the construction of its object is found by no reader.
     """
     names: set[str] = set()
+    callable_types = _callable_types(tree)
+    callbacks: set[str] = set()
     for each in ast.walk(tree):
         if not isinstance(each, ast.ClassDef):
             continue
         for statement in each.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
                 names.add(statement.target.id)
+                if _is_callable(statement.annotation, callable_types):
+                    callbacks.add(statement.target.id)
             elif isinstance(statement, ast.Assign):
                 assigned = {target.id for target in statement.targets if isinstance(target, ast.Name)}
                 names.update(assigned)
@@ -108,7 +115,67 @@ def _declared(tree: ast.Module) -> set[str]:
         for target in _targets(each):
             if isinstance(target.value, ast.Name) and target.value.id in _OWN:
                 names.add(target.attr)
+        callbacks |= _own_callbacks(each, callable_types)
+    return names - callbacks
+
+
+def _callable_types(tree: ast.Module) -> set[str]:
+    """Return the names that the module uses for types of callables.
+
+    An imported name counts by the custom of its name, ``OnAnswer``: its definition is in another module.
+    """
+    names = {"Callable"}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and _is_callable(node.value, names):
+            names.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom):
+            names.update(alias.name for alias in node.names if re.match(r"On[A-Z]", alias.name))
     return names
+
+
+def _is_callable(annotation: ast.expr, callable_types: set[str]) -> bool:
+    """Return whether a type is a callable, or None and a callable."""
+    match annotation:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name in callable_types
+        case ast.Subscript(value=generic):
+            return _is_callable(generic, callable_types)
+        case ast.BinOp(left=left, right=right):
+            return _is_callable(left, callable_types) or _is_callable(right, callable_types)
+    return False
+
+
+def _own_callbacks(owner: ast.ClassDef, callable_types: set[str]) -> set[str]:
+    """Return the attributes of a class that are annotated as callables, or filled from such arguments."""
+    found: set[str] = set()
+    for method in ast.walk(owner):
+        if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        arguments = (*method.args.args, *method.args.kwonlyargs)
+        given = {
+            each.arg
+            for each in arguments
+            if each.annotation and _is_callable(each.annotation, callable_types)
+        }
+        for node in _within(method):
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Attribute):
+                if _is_callable(node.annotation, callable_types):
+                    found.add(node.target.attr)
+            elif isinstance(node, ast.Assign):
+                for name, value in _pairs(node):
+                    if isinstance(value, ast.Name) and value.id in given:
+                        found.add(name)
+    return found
+
+
+def _pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
+    """Yield each attribute that an assignment sets, with its value."""
+    for target in node.targets:
+        if isinstance(target, ast.Attribute):
+            yield target.attr, node.value
+        elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            pairs = zip(target.elts, node.value.elts, strict=False)
+            yield from ((each.attr, value) for each, value in pairs if isinstance(each, ast.Attribute))
 
 
 def _scopes(tree: ast.Module) -> Iterator[tuple[ast.AST, set[str], set[str]]]:

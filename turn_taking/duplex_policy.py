@@ -16,6 +16,7 @@ The module is pure; all times are milliseconds on one clock, which is that of th
 
 from dataclasses import dataclass
 
+from parley.core.errors import IllegalTransition
 from parley.core.strict_model import StrictModel
 from parley.language import Language, find_language
 from parley.language.words import asks
@@ -23,6 +24,7 @@ from parley.turn_taking.backchannel import BackchannelPolicy, BackchannelSetting
 from parley.turn_taking.barge_in.barge_in import BargeIn
 from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.barge_in.table import BargeInState, Cut, Decision, Duck, Restore, ResumeReply
+from parley.turn_taking.duplex_turn import TRANSITIONS, DuplexTurn, DuplexTurnEvent
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from parley.turn_taking.endpointing.policies import endpoint_policy
 from parley.turn_taking.speculation import Guesser, SpeculationSettings
@@ -159,8 +161,8 @@ class DuplexPolicy:
         )
         self._guesser = Guesser(chosen.speculation)
         self._acts: list[Act] = []
-        self._in_turn = self._has_words = self._is_voiced = self._was_cut = False
-        self._ends_turn = False
+        self._turn = DuplexTurn.NONE
+        self._is_voiced = self._ends_turn = False
         # A command that was spotted in the open turn.
         self._command = ""
         # The bot began too early in this turn; the time at which the caller last fell silent.
@@ -182,7 +184,7 @@ class DuplexPolicy:
     @property
     def in_turn(self) -> bool:
         """True while a turn of the caller is open."""
-        return self._in_turn
+        return self._turn.is_open
 
     @property
     def awaits_end(self) -> bool:
@@ -197,7 +199,7 @@ class DuplexPolicy:
     @property
     def may_speak(self) -> bool:
         """True when an answer that is ready may begin: the caller does not have the floor."""
-        return not self._in_turn and not self._is_voiced
+        return not self.in_turn and not self._is_voiced
 
     # Events of the caller.
 
@@ -209,7 +211,7 @@ class DuplexPolicy:
     def on_pause(self, at_ms: int) -> None:
         """Register that the voice may have ended."""
         self._barge_in.on_maybe_quiet(at_ms)
-        if self._in_turn:
+        if self.in_turn:
             self._guess(self._guesser.on_pause())
 
     def on_resume(self, at_ms: int) -> None:
@@ -250,7 +252,7 @@ class DuplexPolicy:
     def on_partial(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
         """Register the words of the present voice so far."""
         self._follow(self._barge_in.on_partial(at_ms, text, confidences=confidences), at_ms)
-        if self._in_turn:
+        if self.in_turn:
             self._guess(self._guesser.on_partial(text))
 
     def on_final(self, at_ms: int, text: str, *, confidences: tuple[float, ...] = ()) -> None:
@@ -259,13 +261,13 @@ class DuplexPolicy:
         kind, has_reply = self._barge_in.last_kind, self._reply_id is not None
         is_idle = kind is None or kind.leaves_floor
         # Over a reply a turn begins with a cut, or with words that claim the floor.
-        is_unsure = has_reply and not self._in_turn and not (kind is not None and kind.claims_floor)
-        if not text or is_unsure or (is_idle and (has_reply or not self._in_turn)):
+        is_unsure = has_reply and not self.in_turn and not (kind is not None and kind.claims_floor)
+        if not text or is_unsure or (is_idle and (has_reply or not self.in_turn)):
             # The words were not meant: they belong to no turn.
             self._acts.append(DiscardWords())
             return
         self._open_turn()
-        self._has_words = True
+        self._step(DuplexTurnEvent.WORDS)
         last = confidences[-1] if confidences else 1.0
         self._endpoint.on_transcript(at_ms, text, last_word_confidence=last)
         if self._backchannels is not None:
@@ -286,7 +288,7 @@ class DuplexPolicy:
         """Register the spotter's result for the voice of this number: a command, or nothing."""
         decision = self._barge_in.on_spotted(at_ms, text, voice=voice, floor_log_odds=floor_log_odds)
         self._follow(decision, at_ms)
-        if self._barge_in.spotted_command and self._in_turn and not self._has_words:
+        if self._barge_in.spotted_command and self.in_turn and not self._turn.has_words:
             # The recogniser may write another word of it, or none: the command stands in the turn.
             self._command = text
 
@@ -351,10 +353,10 @@ class DuplexPolicy:
                 break
         if self._is_voiced and self._barge_in.caller_has_floor:
             self._open_turn()
-        due_ms = self._endpoint.next_deadline_ms() if self._in_turn else None
+        due_ms = self._endpoint.next_deadline_ms() if self.in_turn else None
         if self._backchannels is not None:
             self._backchannels.on_endpoint_due(due_ms)
-            hum = self._backchannels.on_deadline(at_ms) if self._in_turn else None
+            hum = self._backchannels.on_deadline(at_ms) if self.in_turn else None
             if hum is not None:
                 self._acts.append(EmitBackchannel(hum.text))
         if due_ms is not None and self._was_early and self._quiet_ms is not None:
@@ -362,7 +364,7 @@ class DuplexPolicy:
         end = self._endpoint.on_deadline(at_ms) if due_ms is not None and due_ms <= at_ms else None
         if end is not None:
             self._end_turn(end.silence_ms, end.completeness)
-        elif self._ends_turn and self._in_turn:
+        elif self._ends_turn and self.in_turn:
             self._end_turn(0, None)
         self._ends_turn = False
         acts, self._acts = self._acts, []
@@ -373,26 +375,42 @@ class DuplexPolicy:
         self._ends_turn = True
 
     def _open_turn(self) -> None:
-        if not self._in_turn:
-            self._in_turn, self._has_words, self._command = True, False, ""
+        was_open = self.in_turn
+        self._step(DuplexTurnEvent.BEGINS)
+        if not was_open:
+            self._command = ""
             self._acts.append(Open())
             self._guess(self._guesser.on_turn())
 
     def _end_turn(self, silence_ms: int, completeness: float | None) -> None:
-        text, cut = self._endpoint.text, self._was_cut
-        if not self._has_words and self._command:
-            text, self._has_words = self._command, True
-        self._in_turn = self._was_cut = self._was_early = False
+        text, has_cut = self._endpoint.text, self._turn.has_cut
+        if not self._turn.has_words and self._command:
+            text = self._command
+            self._step(DuplexTurnEvent.WORDS)
+        self._step(DuplexTurnEvent.ENDS)
+        self._was_early = False
         self._endpoint.reset()
         self._guesser.reset()
         self._barge_in.on_turn_ended()
         if self._backchannels is not None:
             self._backchannels.on_turn_ended()
-        if self._has_words:
+        if self._turn.has_words:
             self._acts.append(Ask(text, silence_ms, completeness))
         else:
             # While the rest may still be resumed, the silence needs no explanation.
-            self._acts += [Guess(None), CloseTurn(cut and self._barge_in.state is BargeInState.LISTENING)]
+            is_settled = self._barge_in.state is BargeInState.LISTENING
+            self._acts += [Guess(None), CloseTurn(has_cut and is_settled)]
+
+    def _step(self, event: DuplexTurnEvent) -> None:
+        """Move the turn according to its table.
+
+        Raises:
+            IllegalTransition: the table has no row for the event in this state.
+        """
+        try:
+            self._turn = TRANSITIONS[self._turn, event]
+        except KeyError:
+            raise IllegalTransition(self._turn, event) from None
 
     def _guess(self, text: str | None) -> None:
         if text is not None:
@@ -414,12 +432,12 @@ class DuplexPolicy:
             self._busy(False)
             self._acts += [Yield(), Volume(0.0)]
             self._open_turn()
-            self._was_cut = True
+            self._step(DuplexTurnEvent.CUT)
             if not self._was_early:
                 self._endpoint.on_cut()
         elif isinstance(decision, ResumeReply):
-            if not self._has_words:
-                self._in_turn = self._was_cut = False
+            self._step(DuplexTurnEvent.RESUMES)
+            if not self._turn.has_words:
                 self._endpoint.reset()
                 self._guesser.reset()
             self._acts.append(ContinueReply(decision.from_word))

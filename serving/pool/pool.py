@@ -162,6 +162,10 @@ class _Waiter:
     on_place: OnPlace | None
     reported: tuple[int, int | None] | None = None
 
+    def report_to(self, on_place: OnPlace | None) -> None:
+        """Report its place to another receiver from here on: it waits again."""
+        self.on_place = on_place
+
 
 @dataclass(slots=True)
 class _Kept:
@@ -287,7 +291,7 @@ class Pool:
         waiter = self._again.pop(placed.ticket_id, None)
         if waiter is None:
             raise AssignmentRefused(RequestRefused(placed.ticket_id, RefusalReason.LEFT))
-        waiter.on_place = on_place
+        waiter.report_to(on_place)
         # Its place may be the same as when the others were last notified.
         self._reported_version = -1
         self._places_changed.set()

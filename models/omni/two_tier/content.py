@@ -65,15 +65,23 @@ class Content:
         rate_hz: rate of its audio.
         is_aside: it is not part of the conversation, such as a phrase that covers a silence.
         is_protected: only a stop word interrupts it.
+        on_room: called by the taking side when there is room again.
+        on_cancel: called by the taking side when the content is cancelled.
     """
 
-    def __init__(self, rate_hz: int, *, is_aside: bool = False, is_protected: bool = False) -> None:
+    def __init__(
+        self,
+        rate_hz: int,
+        *,
+        is_aside: bool = False,
+        is_protected: bool = False,
+        on_room: Callable[[], None] = _nothing,
+        on_cancel: Callable[[], object] = _nothing,
+    ) -> None:
         self._rate_hz = rate_hz
         self.is_aside, self.is_protected = is_aside, is_protected
         self._lock = threading.Lock()
-        # Called by the taking side when there is room again, and when the content is cancelled.
-        self.on_room: Callable[[], None] = _nothing
-        self.on_cancel: Callable[[], object] = _nothing
+        self._on_room, self._on_cancel = on_room, on_cancel
         self._audio: deque[np.ndarray] = deque()
         self._held = self._taken = self._made = 0
         # Audio that was taken last, as far back as ``rewind`` goes.
@@ -146,7 +154,7 @@ class Content:
                 self._begun.append(self._words.popleft())
                 words.append(self._begun[-1][0])
             self._keep_played(parts, taken)
-        self.on_room()
+        self._on_room()
         audio = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         return audio, "".join(f" {word}" for word in words)
 
@@ -210,7 +218,7 @@ class Content:
             self._breaks.clear()
             self._played.clear()
             self._held = self._played_samples = 0
-        self.on_cancel()
+        self._on_cancel()
 
     # Used by the maker.
 
@@ -329,9 +337,10 @@ class ContentMaker:
             self._loop.close()
 
     def _make(self, pieces: AsyncIterator[str]) -> Content:
-        content = Content(self.rate_hz)
-        made: Future[None] = asyncio.run_coroutine_threadsafe(self._fill(content, pieces), self._loop)
-        content.on_cancel = made.cancel
+        room = asyncio.Event()
+        # It is not taken from, or cancelled, before it is returned.
+        content = Content(self.rate_hz, on_room=lambda: self._signal(room), on_cancel=lambda: made.cancel())
+        made: Future[None] = asyncio.run_coroutine_threadsafe(self._fill(content, room, pieces), self._loop)
         made.add_done_callback(lambda future: self._ended(content, future))
         return content
 
@@ -345,7 +354,7 @@ class ContentMaker:
             error = EngineError(f"content was not made: {type(error).__name__}", engine=ENGINE)
         content.end(error if isinstance(error, Exception) else None)
 
-    async def _fill(self, content: Content, pieces: AsyncIterator[str]) -> None:
+    async def _fill(self, content: Content, room: asyncio.Event, pieces: AsyncIterator[str]) -> None:
         splitter = ClauseSplitter(self._settings.clauses)
         # Closing the generator early stops its model.
         async with aclosing(pieces) as written:  # type: ignore[type-var]  # an async generator
@@ -354,27 +363,26 @@ class ContentMaker:
                     return
                 content.wrote(piece)
                 for clause in splitter.push(piece):
-                    if not await self._speak(content, clause):
+                    if not await self._speak(content, room, clause):
                         return
         rest = splitter.flush()
         if rest.strip():
-            await self._speak(content, rest)
+            await self._speak(content, room, rest)
 
-    async def _speak(self, content: Content, clause: str) -> bool:
+    async def _speak(self, content: Content, room: asyncio.Event, clause: str) -> bool:
         """Speak a clause; return whether more is wanted after it."""
         if not clause.strip():
             return True
-        if not await self._has_room(content):
+        if not await self._has_room(content, room):
             return False
         began = content.made_samples
         return await self._loop.run_in_executor(
             self._executor, self._tts.synthesize, clause, lambda piece: content.add(piece, began)
         )
 
-    async def _has_room(self, content: Content) -> bool:
+    async def _has_room(self, content: Content, room: asyncio.Event) -> bool:
         """Wait until less than the lead waits; return False when no audio is taken or wanted."""
-        room, lead = asyncio.Event(), self.rate_hz * self._settings.lead_ms // 1000
-        content.on_room = lambda: self._signal(room)
+        lead = self.rate_hz * self._settings.lead_ms // 1000
         while content.is_wanted and content.held_samples >= lead:
             room.clear()
             try:

@@ -36,6 +36,42 @@ def test_every_way_into_another_object_is_counted():
     ]  # fmt: skip
 
 
+CALLBACKS = """
+from collections.abc import Callable
+from library import OnPlace
+
+Then = Callable[[], None] | None
+
+class Waiter:
+    on_place: OnPlace | None
+    count: int
+
+class Stage:
+    def __init__(self, on_word: Callable[[str], None], *, then: Then = None, size: int = 0) -> None:
+        self.on_word, self.size = on_word, size
+        self.then = then
+        self.on_end: Callable[[], None] | None = None
+
+def build(stage, waiter):
+    {}.{} = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "attribute", "count"),
+    [
+        ("waiter", "on_place", 1),
+        ("waiter", "count", 0),
+        ("stage", "on_word", 1),
+        ("stage", "then", 1),
+        ("stage", "on_end", 1),
+        ("stage", "size", 0),
+    ],
+)
+def test_a_callback_of_an_object_of_the_module_is_counted(owner: str, attribute: str, count: int):
+    assert len(foreign_assignments(CALLBACKS.format(owner, attribute))) == count
+
+
 @pytest.mark.parametrize(
     ("made", "count"),
     [

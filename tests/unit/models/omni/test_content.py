@@ -124,7 +124,7 @@ def test_an_early_signal_does_not_end_the_content(executor: ThreadPoolExecutor) 
     until(lambda: content.held_samples >= 1_500)
     time.sleep(0.1)
     # A take between the maker's look at what is held and its wait signals, and is not seen again.
-    content.on_room()
+    content.take(0)
     time.sleep(0.1)
     assert taken(content)[0] == 10_000
     maker.close()
