@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from parley.models.omni.two_tier.dialogue import UserTurnReady
-from parley.models.omni.two_tier.speech_input import OwnVoice, SpeechInput, SpeechInputSettings
+from parley.models.omni.two_tier.speech_input import SpeechInput, SpeechInputSettings
 from parley.processors.duplex.turn_monitor import UNIT_MS, NoTurnMonitor, TurnMonitor
 from parley.runtime.event_stream import CallEvents
 from parley.turn_taking.duplex_policy import DuplexPolicy
@@ -72,10 +72,7 @@ def test_a_voice_at_the_beginning_of_a_stop_of_the_process_opens_a_turn(stop_ms:
     assert 0 <= stop_ms + 1_000 - speech_input.now_ms < UNIT_MS + 20
 
 
-def test_without_a_monitor_the_words_are_the_engines():
-    words: list[object] = []
-    monitor = NoTurnMonitor(words.append)
+def test_without_a_monitor_there_is_no_task_that_lasts():
+    monitor = NoTurnMonitor()
     monitor.hear(bytes(640))
-    monitor.on_words(OwnVoice(True))
     virtual_time.run(monitor.run())
-    assert words == [OwnVoice(True)]
