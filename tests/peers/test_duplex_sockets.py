@@ -87,7 +87,7 @@ def in_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield at
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_each_chunk_is_answered_by_one_result_as_soon_as_the_engine_has_it(one_line: Site):
     await one_line.is_free()
     at, model = one_line.served, one_line.model

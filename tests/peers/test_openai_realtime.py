@@ -389,7 +389,7 @@ async def test_push_to_talk(server: RunningServer, model: str):
         caller.order.over()
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_push_to_talk_of_a_cascade_is_answered_without_hearing_it_again_at_its_own_pace(
     server: RunningServer,
 ):
