@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from scripts.foreign_assignments import PRODUCT, ROOT
+from scripts.syntax import definitions, parse
 
 
 def shared_names(sources: Mapping[str, str]) -> dict[str, list[str]]:
@@ -22,7 +23,7 @@ def shared_names(sources: Mapping[str, str]) -> dict[str, list[str]]:
     """
     found: dict[str, list[str]] = defaultdict(list)
     for path, source in sources.items():
-        for node in ast.walk(ast.parse(source)):
+        for node in definitions(parse(source).body):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(path)
     return {name: paths for name, paths in sorted(found.items()) if len(paths) > 1}

@@ -10,7 +10,7 @@ Everywhere else these are findings, one line each, and the exit status is 1:
 * an assignment to an attribute of a library's class or module.
 
 The standard library does not count as a library here. Everything is parsed and nothing is imported. A base
-class without available source is reported in a note and not checked. Run by ``make layers``: ``python -m
+class without available source is reported in a note and not checked. Run by ``make lint``: ``python -m
 scripts.check_foreign_members``.
 """
 
@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.machinery import PathFinder
 from pathlib import Path
+
+from scripts.syntax import parse
 
 # The import package, whose folders are links to those at the root.
 PACKAGE = "parley"
@@ -124,7 +126,7 @@ class Project:
         self.modules: dict[str, Module] = {}
         for path, text in sources.items():
             name = f"{PACKAGE}/{path}".removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-            self.modules[name] = Module(name, path, ast.parse(text))
+            self.modules[name] = Module(name, path, parse(text))
         self._libraries: dict[str, Module | None] = {}
         self._inherited: dict[tuple[str, str], frozenset[str]] = {}
         self._members: dict[tuple[str, str], frozenset[str] | None] = {}
@@ -177,7 +179,7 @@ class Project:
     def _library(self, name: str) -> Module | None:
         if name not in self._libraries:
             file = _file_of(name) if self.is_foreign(name) else None
-            tree = None if file is None else ast.parse(file.read_text(encoding="utf-8"))
+            tree = None if file is None else parse(file.read_text(encoding="utf-8"))
             self._libraries[name] = None if tree is None else Module(name, str(file), tree)
         return self._libraries[name]
 

@@ -18,9 +18,11 @@ import re
 import subprocess
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from scripts.syntax import definitions, parse
 
 HEADLESS = frozenset(
     "what who whom whose whether which how where when why of one those that".split()
@@ -83,12 +85,12 @@ class Passage:
 
 
 def docstrings(path: Path, source: str) -> Iterator[Passage]:
-    """Yield the docstrings of a module in the order of a tree walk."""
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            text = ast.get_docstring(node)
-            if text:
-                yield Passage(path, node.body[0].lineno, text, True)
+    """Yield the docstrings of a module in their order."""
+    tree = parse(source)
+    for node in (tree, *definitions(tree.body)):
+        text = ast.get_docstring(node)
+        if text:
+            yield Passage(path, node.body[0].lineno, text, True)
 
 
 def comments(path: Path, source: str) -> Iterator[Passage]:
@@ -148,12 +150,12 @@ def longest_of_most(passages: list[Passage]) -> int:
     return lengths[int(SENTENCE_SHARE * (len(lengths) - 1))] if lengths else 0
 
 
-def main() -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Print the findings; return the exit status."""
     parser = argparse.ArgumentParser(prog="check_prose", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folders", nargs="*", help="folders or files to check; default: all")
     parser.add_argument("--long", action="store_true", help="also list sentences that are too long")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     found = passages(tracked(options.folders))
     documented = [passage for passage in found if passage.is_docstring]
     headless = [passage for passage in documented if passage.is_headless]

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from scripts.check_class_names import product
 from scripts.foreign_assignments import ROOT
+from scripts.syntax import definitions, parse
 
 GLOSSARY = ROOT / "docs" / "glossary.md"
 SETTINGS = ROOT / "docs" / "reference" / "settings.md"
@@ -83,7 +84,7 @@ def findings(words: Iterable[ReplacedWord], names: Mapping[str, Iterable[str]]) 
 def classes(sources: Mapping[str, str]) -> Iterator[str]:
     """Yield the names of the public classes of some modules."""
     for source in sources.values():
-        for node in ast.walk(ast.parse(source)):
+        for node in definitions(parse(source).body):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 yield node.name
 

@@ -14,8 +14,10 @@ for what happens.
 import ast
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+
+from scripts.syntax import parse
 
 ROOT = Path(__file__).resolve().parents[1]
 PRODUCT = (
@@ -59,11 +61,12 @@ def product_files(root: Path = ROOT) -> Iterator[Path]:
 
 def foreign_assignments(source: str) -> list[tuple[int, str]]:
     """Return line and target of each assignment to an attribute of a foreign object."""
-    tree = ast.parse(source)
-    known = _declared(tree) | _idioms(tree)
+    tree = parse(source)
+    nodes = list(ast.walk(tree))
+    known = _declared(tree, nodes) | _idioms(nodes)
     found = []
-    for scope, made, whole in _scopes(tree):
-        for target in _targets(scope):
+    for inside, made, whole in _scopes(tree, nodes):
+        for target in _targets(inside):
             base = target.value
             is_own = _makes(base) or (isinstance(base, ast.Name) and base.id in (*_OWN, *made))
             if not is_own and _root(base) not in whole and target.attr not in known:
@@ -71,10 +74,10 @@ def foreign_assignments(source: str) -> list[tuple[int, str]]:
     return sorted(found)
 
 
-def _idioms(tree: ast.Module) -> set[str]:
+def _idioms(nodes: Sequence[ast.AST]) -> set[str]:
     """Return the attributes that imported libraries of the module have set by assignment."""
     imported: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Import):
             imported.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -89,7 +92,7 @@ def _root(value: ast.expr) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
-def _declared(tree: ast.Module) -> set[str]:
+def _declared(tree: ast.Module, nodes: Sequence[ast.AST]) -> set[str]:
     """Return the attributes that classes of the module declare.
 
     They are declared in their bodies, by ``self.name = ...``, or as the fields of a structure of ctypes.
@@ -98,7 +101,7 @@ def _declared(tree: ast.Module) -> set[str]:
     names: set[str] = set()
     callable_types = _callable_types(tree)
     callbacks: set[str] = set()
-    for each in ast.walk(tree):
+    for each in nodes:
         if not isinstance(each, ast.ClassDef):
             continue
         for statement in each.body:
@@ -112,7 +115,7 @@ def _declared(tree: ast.Module) -> set[str]:
                 if "_fields_" in assigned and isinstance(statement.value, ast.List | ast.Tuple):
                     pairs = (pair.elts for pair in statement.value.elts if isinstance(pair, ast.Tuple))
                     names.update(str(name.value) for name, *_ in pairs if isinstance(name, ast.Constant))
-        for target in _targets(each):
+        for target in _targets(ast.walk(each)):
             if isinstance(target.value, ast.Name) and target.value.id in _OWN:
                 names.add(target.attr)
         callbacks |= _own_callbacks(each, callable_types)
@@ -178,20 +181,21 @@ def _pairs(node: ast.Assign) -> Iterator[tuple[str, ast.expr]]:
             yield from ((each.attr, value) for each, value in pairs if isinstance(each, ast.Attribute))
 
 
-def _scopes(tree: ast.Module) -> Iterator[tuple[ast.AST, set[str], set[str]]]:
-    """Yield the module and each function, with the names of its new objects, and of those made whole."""
-    functions = [
-        n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-    ]
+def _scopes(tree: ast.Module, nodes: Sequence[ast.AST]) -> Iterator[tuple[list[ast.AST], set[str], set[str]]]:
+    """Yield the nodes of the module and of each function, with the names of its new objects, and of those
+    made whole.
+    """
+    functions = [n for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)]
     for scope in (tree, *functions):
-        yield scope, _bound(scope, _makes), _bound(scope, _makes_whole)
+        inside = _within(scope)
+        yield inside, _bound(inside, _makes), _bound(inside, _makes_whole)
 
 
-def _bound(scope: ast.AST, makes: Callable[[ast.expr | None], bool]) -> set[str]:
+def _bound(inside: Sequence[ast.AST], makes: Callable[[ast.expr | None], bool]) -> set[str]:
     """Return the names that a function binds to objects that it ``makes``, and to nothing else."""
     made: set[str] = set()
     other: set[str] = set()
-    for node in _within(scope):
+    for node in inside:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             names = {target.id for target in targets if isinstance(target, ast.Name)}
@@ -226,17 +230,18 @@ def _makes_whole(value: ast.expr | None) -> bool:
     return not (value.args or value.keywords) or ast.unparse(value.func).endswith("deepcopy")
 
 
-def _within(scope: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a scope without those of functions inside of it."""
-    for child in ast.iter_child_nodes(scope):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            continue
-        yield child
-        yield from _within(child)
+def _within(scope: ast.AST) -> list[ast.AST]:
+    """Return the nodes of a scope without those of functions inside of it."""
+    found, open_nodes = list[ast.AST](), [scope]
+    while open_nodes:
+        for child in ast.iter_child_nodes(open_nodes.pop()):
+            if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                found.append(child)
+                open_nodes.append(child)
+    return found
 
 
-def _targets(scope: ast.AST) -> Iterator[ast.Attribute]:
-    nodes = ast.walk(scope) if isinstance(scope, ast.ClassDef) else _within(scope)
+def _targets(nodes: Iterable[ast.AST]) -> Iterator[ast.Attribute]:
     for node in nodes:
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
             yield node

@@ -26,7 +26,7 @@ settings.load_profile("untimed")
 
 # The Makefile looks here for tests that run alone or in pairs: collecting all tests takes longer than some.
 PLACES = {
-    "alone": ("tests/peers/", "tests/contracts/test_documented_commands.py"),
+    "alone": ("tests/peers/",),
     "paired": ("tests/peers/",),
 }
 

@@ -91,6 +91,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--chroma", type=Path, metavar="FOLDER", help="find the nearest vectors with Chroma")
     parser.add_argument("--word-errors", type=float, default=0.08, help="share of misheard words, 0 to 1")
     parser.add_argument("--set", choices=tuple(HALVES), default="report", help="half of the questions")
+    parser.add_argument("--first", type=count, metavar="N", help="only the first N questions of each kind")
     add_outputs(parser)
     return parser
 
@@ -149,6 +150,7 @@ async def _measure(given: argparse.Namespace) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     took_ms: list[float] = []
     for name, asked in questions(given.set, given.word_errors).items():
+        asked = asked[: given.first]
         found = 0
         for question in asked:
             began_s = time.perf_counter()

@@ -115,7 +115,7 @@ def test_prometheus_can_read_every_expression_of_the_dashboard(tmp_path: Path):
         for number, (place, expression) in enumerate(expressions())
         if place.startswith(DASHBOARD.name)
     ]
-    assert len(rules) > 20
+    assert rules
     groups = {"groups": [{"name": "dashboard", "rules": rules}]}
     (tmp_path / "dashboard.yml").write_text(yaml.safe_dump(groups))
     promtool("check", "rules", "dashboard.yml", folder=tmp_path)

@@ -1,7 +1,7 @@
-"""Check that the documented commands parse as written, and that the cheap ones print the documented figures.
+"""Check that documented commands parse as written, and that figures of every machine are the documented ones.
 
-A command passes when its own parser accepts its arguments; it is not run for that. The cheap commands run in
-a short version. Their figures must be within a factor of ten of the documented ones, because machines differ.
+A command passes when its own parser accepts its arguments; it is not run for that. Speeds are those of a
+machine: ``evals.bench`` measures them, and no test compares them.
 """
 
 import argparse
@@ -36,7 +36,6 @@ MAKE_ARGUMENTS = re.compile(r"make run[^`\n]*ARGS=(\"[^\"]*\"|'[^']*')")
 OURS = ("evals", "parley", "research", "scripts", "session_store")
 # Placeholders, and the values that a reader would put in.
 PLACEHOLDERS = {"NAME": "speculation", "...": "--help"}
-OTHER_ORDER = 10
 
 
 def documented() -> Iterator[tuple[str, str]]:
@@ -126,8 +125,9 @@ def test_a_command_of_the_documents_is_taken_as_it_is_written(
         assert not end.code, f"{document}: python {program} {arguments} is refused"
 
 
-def test_there_are_commands() -> None:
-    assert len(commands()) > 30
+def test_every_way_of_writing_a_command_is_found() -> None:
+    programs = {program for _, program, _ in commands()}
+    assert {"parley", "bot.py", "evals.bench", "scripts.draw_events"} <= programs
 
 
 def run(*arguments: str) -> str:
@@ -145,27 +145,6 @@ def said(document: str, pattern: str) -> float:
     found = re.search(pattern, text)
     assert found is not None, f"{document} no longer says {pattern!r}"
     return float(found[1].replace(",", ""))
-
-
-def same_order(measured: float, written: float) -> bool:
-    return written / OTHER_ORDER <= measured <= written * OTHER_ORDER
-
-
-@pytest.mark.alone
-def test_the_sequencer_is_as_fast_as_the_readme_says(tmp_path: Path) -> None:
-    run("parley.evals.bench", "sequencer", "--events", "20000", "--json", str(tmp_path / "out.json"))
-    figures = json.loads((tmp_path / "out.json").read_text())
-    written = said("docs/reference/measurements.md", r"the sequencer orders ([\d,]+) reports a second")
-    assert same_order(figures["dense"]["events_per_s"], written), figures["dense"]
-
-
-@pytest.mark.alone
-def test_the_session_store_takes_what_the_readme_says(tmp_path: Path) -> None:
-    short = ("--seconds", "1", "--json", str(tmp_path / "out.json"), "--out-dir", str(tmp_path))
-    run("parley.evals.bench", "session_store", *short)
-    [figures] = json.loads((tmp_path / "out.json").read_text())["results"]
-    written = said("docs/reference/measurements.md", r"([\d,]+) durable events a second")
-    assert same_order(figures["appends_per_s"], written), figures
 
 
 @pytest.mark.slow

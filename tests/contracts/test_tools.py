@@ -264,10 +264,8 @@ async def test_a_server_that_is_not_there_has_not_got_the_call():
 async def test_a_slow_server_is_given_up_in_its_time():
     server = WebhookServer(hold=asyncio.Event())
     async with webhook(server, timeout_s=0.2) as (_server, tool):
-        started_s = asyncio.get_running_loop().time()
         with pytest.raises(EffectUnknownError, match=r"did not answer within 0\.2 s"):
             await tool.run(TEA, key="a")
-        assert asyncio.get_running_loop().time() - started_s < 2
         assert server.effects == {"a": 1}
 
 

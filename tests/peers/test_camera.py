@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -128,11 +127,8 @@ async def test_what_is_pointed_at_stands_behind_the_words_of_its_moment_and_repl
 async def test_a_strange_specialist_costs_the_call_nothing_but_its_findings(fault: str, tmp_path: Path):
     async with watched(tmp_path, strange(fault=fault), RED) as call:
         for _ in range(2):
-            began_s = time.monotonic()
             said = await call.ask(QUESTION, RED)
             assert "this one" in said.lower()
-            # Two seconds of speech and two of the answer, and the usual wait for the end of the turn.
-            assert time.monotonic() - began_s < 8.0
             if fault != "slow":
                 assert "[" not in said
 

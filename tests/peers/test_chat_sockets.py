@@ -414,10 +414,8 @@ async def test_stop_ends_the_answer_and_the_session_has_what_was_handed_out(tiny
             session = (await client.until("prefill_done"))["session_id"]
             await client.send(type="generate")
             await client.until("chunk", 20)
-            began_s = asyncio.get_running_loop().time()
             await client.send(type="stop")
             done = await client.until("done")
-            assert asyncio.get_running_loop().time() - began_s < 3
             assert done["stopped"]
             assert done["text"] == words_of(client)
             [reply] = await events(server, session, "bot_turn")

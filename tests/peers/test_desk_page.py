@@ -130,7 +130,7 @@ async def test_a_human_takes_over_from_the_page_and_hands_back(chromium: str, si
         assert caller.complaints == [] and desk.complaints == []
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_caller_in_a_voice_call_hears_what_a_human_types(
     chromium: str, site: Desked, tmp_path: Path
 ) -> None:
@@ -169,7 +169,7 @@ async def test_a_caller_in_a_voice_call_hears_what_a_human_types(
         assert caller.complaints == [] and desk.complaints == []
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_human_speaks_from_the_page_and_the_caller_hears_them(
     chromium: str, site: Desked, tmp_path: Path
 ) -> None:

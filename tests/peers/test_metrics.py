@@ -20,7 +20,7 @@ from loguru import logger
 
 from parley.configs.load import read_yaml
 from parley.telemetry.settings import TraceSettings
-from parley.telemetry.trace_export import CLOSE_S, QUEUE_SPANS, TraceExport
+from parley.telemetry.trace_export import QUEUE_SPANS, REQUEST_S, TraceExport
 from tests.fakes.collector import attributes_of, collecting, hanging_collector
 from tests.fakes.scrape import Scrape
 from tests.peers.llm_script import Turn
@@ -245,6 +245,7 @@ def with_traces(folder: Path, endpoint: str) -> str:
 async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Path):
     with collecting() as collector:
         async with running_server("--config", with_traces(tmp_path, collector.endpoint)) as running:
+            began_s = time.time()
             async with call(running.url) as caller:
                 caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
                 await caller.until(lambda: len(turns_of(caller)) >= 2)
@@ -254,7 +255,7 @@ async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Pat
         roots = [span for span in collector.spans() if span.name == "turn"]
         answered = [event for span in roots for event in span.events if event.name == "answer audible"]
         assert [attributes_of(span)["parley.turn"] for span in roots] == [0, 1]
-        assert abs(roots[1].end_time_unix_nano / 1e9 - time.time()) < 30
+        assert began_s < roots[1].end_time_unix_nano / 1e9 < time.time()
         [audible] = map(attributes_of, answered)
         assert audible["voice_to_voice_ms"] == pytest.approx(sum(spans_ms.values()), abs=2)
         names = {span.name for span in collector.spans() if span.parent_span_id == roots[1].span_id}
@@ -262,7 +263,7 @@ async def test_a_call_leaves_a_trace_of_each_turn_at_the_collector(tmp_path: Pat
         assert "hours" not in str(collector.spans())
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_a_collector_that_never_answers_delays_no_answer_and_no_end(tmp_path: Path):
     log = tmp_path / "log"
     with hanging_collector() as endpoint:
@@ -271,36 +272,34 @@ async def test_a_collector_that_never_answers_delays_no_answer_and_no_end(tmp_pa
                 caller.microphone.say(speech(QUESTION) + bytes(32_000 * 8))
                 await caller.until(lambda: len(turns_of(caller)) >= 2)
                 assert "ten until two" in turns_of(caller)[-1]["bot_text"]
-                assert sum(turns_of(caller)[-1]["spans"].values()) < 1_500
+                # A turn that waited for the collector would take as long as a request may.
+                assert sum(turns_of(caller)[-1]["spans"].values()) < REQUEST_S * 1_000
             await scrape_until(running.url, "unmute_active_sessions", 0)
-            began_s = asyncio.get_running_loop().time()
             running.process.terminate()
-            async with asyncio.timeout(60):
+            # The traces have three seconds, and the engines end meanwhile or before.
+            async with asyncio.timeout(20):
                 while running.process.is_running() and running.process.status() != psutil.STATUS_ZOMBIE:
                     await asyncio.sleep(0.1)
-            # The traces have three seconds, and the engines end meanwhile or before.
-            assert asyncio.get_running_loop().time() - began_s < 10
     assert "the collector does not answer" in log.read_text()
 
 
-@pytest.mark.alone
-def test_a_collector_that_never_answers_costs_its_traces_and_no_time():
+async def test_a_collector_that_never_answers_costs_its_traces_and_holds_no_one():
     lines: list[str] = []
+
+    def trace(endpoint: str) -> None:
+        export = TraceExport(TraceSettings(endpoint=endpoint))
+        for _ in range(3 * QUEUE_SPANS):
+            export.tracer.start_span("turn").end()
+        export.close()
+
     sink = logger.add(lambda message: lines.append(message.record["message"]), level="WARNING")
     try:
         with hanging_collector() as endpoint:
-            export = TraceExport(TraceSettings(endpoint=endpoint))
-            began_s = time.monotonic()
-            for _ in range(3 * QUEUE_SPANS):
-                export.tracer.start_span("turn").end()
-            made_s = time.monotonic() - began_s
-            before_s = time.monotonic()
-            export.close()
-            closed_s = time.monotonic() - before_s
+            # One request for each full queue, and one at the end, would take longer than this.
+            async with asyncio.timeout(3 * REQUEST_S):
+                await asyncio.to_thread(trace, endpoint)
     finally:
         logger.remove(sink)
-    assert made_s < 3.0
-    assert closed_s < CLOSE_S + 0.5
     assert "the newest traces are lost: the collector does not answer" in lines
     assert len(lines) <= 3
 

@@ -289,12 +289,10 @@ async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound
         asked_s = caller.when_s(caller.last_audible)
         await bot.until(lambda: bot.sounding)
         answered = bot.last_audible
-        answer_s = bot.when_s(answered) - asked_s
-        assert 0 < answer_s < 5
+        assert bot.when_s(answered) > asked_s
         await bot.until(lambda: bot.last_audible > answered + 2 * RATE_HZ)
 
         # In the middle of a word, with audio on its way to the device.
-        pressed_s = time.monotonic()
         command.press_ctrl_c()
         status, complaint = await command.ended(within_s=3)
         assert status in (0, 130), complaint
@@ -302,7 +300,8 @@ async def test_the_caller_is_greeted_and_answered_and_ctrl_c_ends_the_call(sound
         assert "ran dry" not in complaint
         ended = bot.now()
         await bot.until(lambda: bot.now() > ended + RATE_HZ)
-        assert bot.when_s(bot.last_audible) - pressed_s < 1
+        # Nothing of the answer, which goes on for seconds, is heard once the process is gone.
+        assert bot.last_audible < ended + RATE_HZ // 2
 
 
 @pytest.mark.alone

@@ -3,7 +3,6 @@
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
@@ -153,15 +152,22 @@ async def test_it_is_shown_with_what_it_says() -> None:
 
 async def test_after_a_conversation_it_is_not_granted_before_it_says_that_it_is_idle() -> None:
     with minicpm_worker(cleans_s=0.5) as server:
+        refused = []
+
+        def asked(connection: Any, request: Any) -> Any:
+            answer = MiniCpmWorker.ask(server, connection, request)
+            if answer is not None and request.path != "/health":
+                refused.append(request.path)
+            return answer
+
+        server.hook = asked
         async with Pool(chosen(far("far0", server.base))) as pool:
             await until(lambda: ready(pool, "far0"))
             async with placed(pool) as (_, engine):
                 await talks(engine)
-            over_s = time.monotonic()
             async with placed(pool, "next") as (_, engine):
-                assert time.monotonic() - over_s >= 0.4
                 await talks(engine)
-            assert len(server.prepared) == 2
+            assert len(server.prepared) == 2 and not refused
 
 
 async def test_an_answer_from_before_the_end_of_a_conversation_does_not_count() -> None:
@@ -198,7 +204,9 @@ async def test_one_that_someone_else_has_is_passed_over() -> None:
 async def test_one_that_is_taken_between_its_health_and_the_handshake_is_busy_and_no_failure() -> None:
     with minicpm_worker() as first, minicpm_worker() as second:
         specs = far("far0", first.base), far("far1", second.base)
-        async with Pool(chosen(*specs)) as pool:
+        # After a failure it would be left alone for longer than the test waits.
+        avoided = {"suspect_ms": 120_000, "longest_suspect_ms": 120_000}
+        async with Pool(chosen(*specs, scheduler=avoided)) as pool:
             await until(lambda: ready(pool, "far0") and ready(pool, "far1"))
 
             def taken(connection: Any, request: Any) -> Any:
@@ -211,11 +219,9 @@ async def test_one_that_is_taken_between_its_health_and_the_handshake_is_busy_an
                 assert len(second.prepared) == 1
             first.hook = None
             first.doing = "idle"
-            # After a failure it would be left alone for a second.
-            began_s = time.monotonic()
             await until(lambda: ready(pool, "far0"))
             async with placed(pool), placed(pool, "other"):
-                assert time.monotonic() - began_s < 0.9 and len(first.prepared) == 1
+                assert len(first.prepared) == 1
 
 
 async def test_one_that_refuses_and_calls_itself_idle_is_no_storm() -> None:
@@ -241,10 +247,8 @@ async def test_a_stopped_one_is_never_granted_and_its_conversation_moves_at_the_
             async with placed(pool) as (one, engine):
                 assert not other.prepared
                 hangs.signal(signal.SIGSTOP)
-                began_s = time.monotonic()
                 with pytest.raises(EngineError, match="does not answer in time"):
                     await talks(engine)
-                assert time.monotonic() - began_s < 1
                 await asyncio.to_thread(engine.cleanup)
                 one.over(well=False)
                 async with asyncio.timeout(3):
@@ -265,17 +269,16 @@ async def test_a_stopped_one_is_never_granted_and_its_conversation_moves_at_the_
 
 async def test_one_that_stops_while_it_is_believed_idle_is_passed_over_soon() -> None:
     with minicpm_worker_process() as hangs, minicpm_worker() as other:
-        specs = far("far0", hangs.base), far("far1", other.base)
+        specs = far("far0", hangs.base, connect_timeout_s=60), far("far1", other.base)
         async with Pool(chosen(*specs, health_ms=60_000)) as pool:
             await until(lambda: ready(pool, "far0") and ready(pool, "far1"))
             hangs.signal(signal.SIGSTOP)
-            began_s = time.monotonic()
-            async with placed(pool):
-                # The limit is silent_ms, not the connection timeout.
-                assert time.monotonic() - began_s < 1.5 and len(other.prepared) == 1
+            # The limit is silent_ms, not the connection timeout.
+            async with asyncio.timeout(30), placed(pool):
+                assert len(other.prepared) == 1
 
 
-async def test_a_killed_one_is_told_within_250_ms_and_comes_back() -> None:
+async def test_a_killed_one_is_noticed_by_its_connection_and_comes_back() -> None:
     with ExitStack() as exits:
         dies = exits.enter_context(minicpm_worker_process())
         # Polled so rarely that only its connection reveals the failure.
@@ -286,7 +289,7 @@ async def test_a_killed_one_is_told_within_250_ms_and_comes_back() -> None:
             await one.place()
             lost = one.lost
             dies.signal(signal.SIGKILL)
-            async with asyncio.timeout(0.25):
+            async with asyncio.timeout(1.5):
                 await lost.wait()
             assert pool.standing("far0") is None and pool.workers()["far0"] == {}
             one.over(well=False)
@@ -414,10 +417,9 @@ async def test_a_client_whose_worker_is_killed_reads_it_at_once_and_goes_on_with
                 assert not other.prepared
                 await one.chunk()
                 await one.next("result")
-                killed_s = time.monotonic()
                 dies.signal(signal.SIGKILL)
-                assert (await one.next("error"))["code"] == "inference_error"
-                assert time.monotonic() - killed_s < 0.25
+                # No unit is due, and the health probes give the worker up after 6 s only.
+                assert (await one.next("error", within_s=4))["code"] == "inference_error"
                 await one.goes_on()
                 assert len(other.prepared) == 1
 
@@ -431,10 +433,8 @@ async def test_a_client_whose_worker_hangs_is_moved_at_its_deadline(tmp_path: Pa
                 await one.chunk()
                 await one.next("result")
                 hangs.signal(signal.SIGSTOP)
-                stopped_s = time.monotonic()
                 await one.chunk()
-                assert (await one.next("error"))["code"] == "inference_error"
                 # unit_timeout_s is 1; the health probes give the worker up after 6 s.
-                assert 0.9 < time.monotonic() - stopped_s < 4
+                assert (await one.next("error", within_s=4))["code"] == "inference_error"
                 await one.goes_on()
                 assert len(other.prepared) == 1

@@ -389,18 +389,16 @@ async def test_push_to_talk(server: RunningServer, model: str):
         caller.order.over()
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_push_to_talk_of_a_cascade_is_answered_without_hearing_it_again_at_its_own_pace(
     server: RunningServer,
 ):
     off = {"input": {"turn_detection": None}}
     async with calling(server.url, microphone=False, audio=off) as caller:
         await press_and_speak(caller, "Please tell me, what is the price, and nothing else at all?")
-        committed_s = asyncio.get_running_loop().time()
         await caller.connection.input_audio_buffer.commit()
-        await caller.until("response.created")
         # The words take four seconds.
-        assert asyncio.get_running_loop().time() - committed_s < 2
+        await caller.until("response.created", within_s=3.5)
 
 
 async def test_a_turn_without_a_voice_is_over_and_has_no_answer(server: RunningServer):

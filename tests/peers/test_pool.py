@@ -97,16 +97,12 @@ async def test_a_conversation_goes_to_the_worker_that_it_was_given(two: list[Ser
         assert pool.running() == []
 
 
-async def test_a_free_worker_is_granted_in_three_milliseconds(two: list[Served]) -> None:
-    async with Pool(settings(two)) as pool:
+async def test_a_free_worker_is_granted_without_waiting_for_its_next_report(two: list[Served]) -> None:
+    async with Pool(settings(two, health_ms=60_000)) as pool:
         await ready(pool, 2)
-        took_ms = []
-        for _ in range(100):
-            began_s = time.perf_counter()
-            placed = await pool.acquire(want())
-            took_ms.append((time.perf_counter() - began_s) * 1000)
-            pool.release(placed, well=True)
-        assert sorted(took_ms)[50] <= 3
+        async with asyncio.timeout(30):
+            for _ in range(100):
+                pool.release(await pool.acquire(want()), well=True)
 
 
 async def test_who_waits_knows_where_it_stands_and_is_served_in_order(two: list[Served]) -> None:
@@ -254,12 +250,10 @@ async def test_a_worker_that_is_killed_is_told_and_the_conversation_goes_on_at_a
         pid = process_of(pool, placed.lease.worker).pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        began_s = time.monotonic()
-        async with asyncio.timeout(0.25):
-            await placed.lost.wait()
         async with asyncio.timeout(2):
+            await placed.lost.wait()
             again = await pool.regain(placed)
-        assert again.lease.worker != placed.lease.worker and time.monotonic() - began_s < 2
+        assert again.lease.worker != placed.lease.worker
         pool.release(again, well=True)
         # The dead worker is back again.
         await ready(pool, 2)
@@ -351,7 +345,6 @@ async def test_a_worker_that_cannot_load_is_no_storm() -> None:
     async with Pool(chosen) as pool:
         with pytest.raises(AssignmentRefused, match="no worker is available"):
             await pool.acquire(want())
-        assert time.monotonic() - began_s < 2
         await until(lambda: process_of(pool, "w").starts == 4)
         # It ends at once: these are the waits between its restarts.
         assert time.monotonic() - began_s >= 0.2 + 0.4 + 0.8

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import Iterator
 
 import httpx
@@ -63,9 +62,7 @@ async def test_a_second_caller_waits_and_is_told_where_they_stand(
 
         await first.part("talk").click()
         await first.state("ready")
-        freed_s = time.monotonic()
         await expect(notice).not_to_contain_text("queue", timeout=3_000)
-        assert time.monotonic() - freed_s < 3
         await units_are_heard(model, 2)
         assert len(model.prepared) == before + 2
         await second.part("talk").click()

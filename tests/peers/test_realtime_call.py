@@ -203,7 +203,7 @@ async def test_a_question_is_heard_answered_and_written_down(tmp_path: Path):
     assert (turn.user_text, turn.bot_text) == ("How much is it?", "It costs five euros.")
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_words_that_come_after_the_answer_are_before_it_in_the_session(tmp_path: Path):
     late = Answer("How much is it?", QUESTION.text, audio_ms=1_200, transcript_late_ms=900)
     async with RealtimeServer([late]) as server:
@@ -213,7 +213,7 @@ async def test_words_that_come_after_the_answer_are_before_it_in_the_session(tmp
     assert said.event_us < answered.event_us
 
 
-@pytest.mark.alone
+@pytest.mark.paired
 async def test_the_service_greets_with_the_words_of_the_deployment(tmp_path: Path):
     async with RealtimeServer([QUESTION]) as server:
         held = await hold(server, [voice(600), silence(600)], tmp_path, greeting="Good day.")

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -160,9 +159,7 @@ async def test_a_call_has_its_answer_from_the_voice_after_while_its_worker_is_go
     async with engines(fallback=Choice(name="flite")) as loaded:
         assert await spoken(loaded, "It is five dollars and fifty cents.") > 1
         os.kill(pid(loaded, "mouth"), signal.SIGKILL)
-        began_s = time.monotonic()
         assert await spoken(loaded, "And that is all that there is to say.") > 1
-        assert time.monotonic() - began_s < 3
         await until(lambda: are_there(loaded), 20)
         assert await spoken(loaded, "Now it is there again.") > 1
 

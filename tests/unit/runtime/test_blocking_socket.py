@@ -4,7 +4,6 @@ import asyncio
 import socket
 import ssl
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -174,9 +173,8 @@ def test_a_server_that_trickles_its_handshake_meets_the_deadline(certificate: Pa
 
         thread = threading.Thread(target=trickle)
         thread.start()
-        began_s = time.monotonic()
+        # The trickle goes on for as long as the test.
         with pytest.raises(TimeoutError):
             opened(listener.getsockname()[1], certificate, limit_s=0.3)
-        assert time.monotonic() - began_s < 2
         over.set()
         thread.join()

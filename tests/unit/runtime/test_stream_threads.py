@@ -87,12 +87,11 @@ async def test_the_loop_waits_for_nothing_while_the_engine_does(engine: GatedStt
         call.stream.start()
         call.stream.feed(HELD)
         await asyncio.to_thread(engine.entered.wait, 5)
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
+        # The engine waits for its gate: whatever waited for the engine would never return.
         for _ in range(200):
             call.stream.feed(QUIET)
         final = call.stream.finish()
-        assert loop.time() - began_s < 0.1 and not final.done()
+        assert not final.done()
         engine.gate.set()
         assert sum(map(int, (await final).text.split())) == 201 * 1_280
 

@@ -109,11 +109,9 @@ async def test_a_picture_in_motion_without_sound_is_refused():
 async def test_an_hour_in_a_small_file_is_refused_before_it_is_unpacked():
     bomb = encoded("flac", "flac", 8_000, 3_600, level=0.0)
     assert len(bomb) < 1_000_000
-    began_s = time.monotonic()
     with pytest.raises(VoiceError, match="longer than 60 s") as refused:
         await decoder().decode(bomb)
     assert refused.value.status == 413
-    assert time.monotonic() - began_s < 5
     assert not children()
 
 

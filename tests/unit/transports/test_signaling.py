@@ -259,14 +259,21 @@ async def test_calls_are_hung_up_at_the_same_time_and_no_longer_than_the_deadlin
     sdp = await offer_sdp()
     for _ in range(10):
         await room.door.offer_json({"sdp": sdp, "type": "offer"})
-    released = asyncio.Event()
+    released, together = asyncio.Event(), asyncio.Barrier(10)
+    stopping = []
+
+    async def stop() -> None:
+        await together.wait()
+        stopping.append(stop)
+        await released.wait()
+
     for connection in room.connections:
         # aiortc's close() waits for the senders to stop.
-        connection.pc.getTransceivers()[0].sender.stop = released.wait
-    loop = asyncio.get_running_loop()
-    begun_s = loop.time()
-    await room.door.close()
-    assert loop.time() - begun_s < 10 * 0.05
+        connection.pc.getTransceivers()[0].sender.stop = stop
+    async with asyncio.timeout(30):
+        await room.door.close()
+    # One after the other, none would pass the barrier before its deadline.
+    assert len(stopping) >= 10
     assert room.door.open_calls == 0
     released.set()
 

@@ -171,9 +171,7 @@ def test_an_answer_that_breaks_off_is_apologised_for(talk: Talk) -> None:
 @pytest.mark.parametrize("talk", [([HANG],)], indirect=True)
 def test_a_model_that_hangs_blocks_nothing(talk: Talk) -> None:
     talk.say("when are you open")
-    began_s = time.monotonic()
     talk.silence(50)
-    assert time.monotonic() - began_s < 2
     talk.engine.cleanup()
     deadline_s = time.monotonic() + 5
     while not talk.llm.closed and time.monotonic() < deadline_s:

@@ -3,7 +3,6 @@ import sys
 from typing import Any
 
 import pytest
-from pydantic import ValidationError
 
 from parley.configs.deployment import Choice, Deployment, Duplex
 from parley.core.errors import ConfigError
@@ -57,13 +56,9 @@ def test_importing_the_rows_imports_no_vendor():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_settings_are_frozen_hold_no_secret_and_refuse_unknown_fields(name: str):
+def test_settings_hold_no_secret(name: str):
     row = create(name)
     assert row.name == name
-    with pytest.raises(ValidationError, match="frozen"):
-        row.settings.model = "other"
-    with pytest.raises(ValidationError, match="Extra inputs"):
-        create(name, colour="red")
     assert not [field for field in row.settings.model_dump() if "key" in field and not field.endswith("_env")]
 
 

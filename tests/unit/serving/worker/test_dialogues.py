@@ -149,7 +149,7 @@ async def test_who_cancels_while_it_reads_stops_it(folder: Path) -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.5):
                 await replies.prefill([Message("user", "Hello? " * 8_000)])
-        began_s = asyncio.get_running_loop().time()
-        assert await said(replies, HELLO)
-        assert asyncio.get_running_loop().time() - began_s < 2
+        # Tens of thousands of tokens, read one at a time, would take longer.
+        async with asyncio.timeout(10):
+            assert await said(replies, HELLO)
         replies.close()

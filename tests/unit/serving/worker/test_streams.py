@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -202,10 +201,8 @@ def test_a_worker_that_does_not_answer_is_given_up_at_the_deadline(engine: Gated
         stream = ears(served, request_timeout_s=0.3).open_stream()
         stream.start()
         engine.gate.clear()
-        began_s = time.monotonic()
         with pytest.raises(EngineError, match="not answered in time"):
             stream.feed(HELD)
-        assert 0.25 < time.monotonic() - began_s < 1
         engine.gate.set()
         stream.close()
 
@@ -300,19 +297,18 @@ def test_barge_in_stops_the_voice_and_nothing_of_it_is_in_the_next_clause() -> N
 
 def test_a_listener_who_leaves_while_the_engine_makes_nothing_is_not_waited_for() -> None:
     may_go_on = threading.Event()
-    left_s: list[float] = []
+    has_left = threading.Event()
 
     def before(text: str, number: int) -> None:
         if number == 1:
             # Set inside the engine: a clause that is abandoned before it is begun is never begun.
-            left_s.append(time.monotonic())
-            assert may_go_on.wait(10)
+            has_left.set()
+            assert may_go_on.wait(60)
 
     engine = GatedTts(before)
     with voice(engine) as served:
         hosted = mouth(served)
-        assert hosted.synthesize("a" * 50, lambda _piece: not left_s) is False
-        assert time.monotonic() - left_s[0] < 0.4
+        assert hosted.synthesize("a" * 50, lambda _piece: not has_left.is_set()) is False
         [conversation] = served.server._conversations.values()
         eventually(lambda: conversation._stopped == 1)
         may_go_on.set()
@@ -336,9 +332,9 @@ async def test_a_listener_who_does_not_read_holds_no_one_else_and_has_its_clause
             # 12 MB of speech, for a client that reads only as much as the sockets' buffers hold.
             text = "z" * 9_999
             await socket.send(encode(EngineMessage(MessageType.SPEAK, 1, {"text": text})))
-            began_s = time.monotonic()
-            assert await asyncio.to_thread(said, hosted, "aaaa") == b"a" * 640 * 4
-            assert time.monotonic() - began_s < 2
+            # Less than ``call_ms``, after which the listener's clause is broken off.
+            async with asyncio.timeout(30):
+                assert await asyncio.to_thread(said, hosted, "aaaa") == b"a" * 640 * 4
             await asyncio.to_thread(eventually, lambda: engine.made.get(text, 0) > 0)
             socket.transport.abort()
         await asyncio.to_thread(eventually, lambda: served.server.facts()["streams"] == 1)
