@@ -2,35 +2,33 @@
 
 Input: pieces of recordings. Output: their transcripts, as ``models.stt.BatchSpeechToText``. NeMo has a Python
 environment of its own (``requirements/nemo.txt``); ``python`` names its interpreter, in which
-``nemo_offline_process`` has the model. It gets a batch and answers with its transcripts.
+``nemo_offline_process`` has the model. It gets the pieces of a batch one by one, because a batch is larger
+than a message, and answers the end of the batch with its transcripts.
 
-Slow: an answer is waited for ``answer_s``. A process that is silent for longer, or ends, is an
-``EngineError`` of this batch; the next one starts another process. It ends with this process.
+Slow: an answer is waited for ``answer_s``. A process that does not answer for longer is killed, and one that
+ends is restarted (``BlockingChild``). Either is an ``EngineError`` of this batch; the next one waits until
+the model is loaded again. It ends with this process.
 """
 
 import json
-import socket
-import subprocess
 from collections.abc import Sequence
-from contextlib import suppress
-from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 from pydantic import Field
 
-from parley.core.errors import ConfigError, EngineError
+from parley.core.errors import ConfigError
 from parley.core.media import WordTime, samples_to_ms
 from parley.core.strict_model import StrictModel
 from parley.models.stt import PieceTranscript, RecordedPiece
 from parley.models.stt.words import fit_words
-from parley.runtime.engine_hosting.supervisor import child_environment
+from parley.runtime.engine_hosting.blocking import BlockingChild
+from parley.runtime.engine_hosting.child import ChildSettings
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "nemo_offline"
 RATE_HZ = 16_000
-# Of an answer: the words of some pieces.
-MOST_ANSWER_BYTES = 10_000_000
+# A process that decodes on a device may use no processor meanwhile, and its deadline is ``answer_s``.
+HUNG_MS = 60_000
 
 
 class NemoOfflineSettings(StrictModel):
@@ -80,9 +78,13 @@ class NemoOfflineStt:
         settings.check()
         self.batch_pieces = settings.batch_pieces
         self._settings = settings
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-        self._start()
+        self._child = BlockingChild(
+            (str(settings.python.absolute()), "-m", "parley.models.stt.nemo_offline_process"),
+            settings.model_dump(mode="json"),
+            limits=ChildSettings(start_timeout_s=settings.load_s, hung_ms=HUNG_MS),
+            name=ENGINE,
+        )
+        self._child.start()
 
     def transcribe(self, pieces: Sequence[RecordedPiece]) -> list[PieceTranscript]:
         """Return the transcript of each piece, as ``models.stt.BatchSpeechToText``.
@@ -92,11 +94,11 @@ class NemoOfflineStt:
         """
         if not pieces:
             return []
-        if self._connection is None:
-            self._start()
-        self._send(json.dumps({"samples": [len(piece.samples) for piece in pieces]}).encode())
-        self._send(np.concatenate([piece.samples for piece in pieces]).astype("<f4").tobytes())
-        found = self._answer(self._settings.answer_s)["transcripts"]
+        self._child.wait_ready(lambda: False)
+        life = self._child.restarts
+        for piece in pieces:
+            self._ask(MessageType.AUDIO, piece.samples.astype("<f4").tobytes(), life=life)
+        found = json.loads(self._ask(MessageType.FINISH, life=life).payload)
         return [
             PieceTranscript(
                 each["written"],
@@ -111,57 +113,14 @@ class NemoOfflineStt:
     @property
     def pid(self) -> int:
         """Id of the process; 0 without one."""
-        return 0 if self._process is None else self._process.pid
+        return self._child.pid or 0
 
     def close(self) -> None:
-        """End the process; the next batch starts another."""
-        connection, process, self._connection, self._process = self._connection, self._process, None, None
-        if connection is not None:
-            connection.close()
-        if process is not None:
-            process.kill()
-            process.wait()
+        """End the process. None is started afterwards."""
+        self._child.close()
 
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            handle = theirs.fileno()
-            python = str(self._settings.python.absolute())
-            self._process = subprocess.Popen(
-                (python, "-m", "parley.models.stt.nemo_offline_process", str(handle)),
-                env=child_environment(on_device=True),
-                pass_fds=(handle,),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                # NeMo's remarks about its optional packages fill a screen.
-                stderr=subprocess.DEVNULL,
-            )
-        self._connection = Connection(ours.detach())
-        self._send(self._settings.model_dump_json().encode())
-        loaded = self._answer(self._settings.load_s)
-        if (reason := loaded.get("config_error")) is not None:
-            self.close()
-            raise ConfigError(str(reason))
-
-    def _send(self, content: bytes) -> None:
-        assert self._connection is not None
-        # A process that is gone is noticed when its answer is read.
-        with suppress(OSError):
-            self._connection.send_bytes(content)
-
-    def _answer(self, within_s: float) -> dict[str, Any]:
-        assert self._connection is not None
-        try:
-            if not self._connection.poll(within_s):
-                self.close()
-                raise self._failed(f"its process did not answer in {within_s:g} s")
-            answer: dict[str, Any] = json.loads(self._connection.recv_bytes(MOST_ANSWER_BYTES))
-        except (EOFError, OSError) as error:
-            self.close()
-            raise self._failed("its process has ended") from error
-        if (reason := answer.get("error")) is not None:
-            raise self._failed(str(reason))
+    def _ask(self, type_: MessageType, payload: bytes = b"", *, life: int) -> EngineMessage:
+        answer = self._child.ask(type_, payload=payload, life=life, within_s=self._settings.answer_s)
+        # Nothing stops a question.
+        assert answer is not None
         return answer
-
-    def _failed(self, reason: str) -> EngineError:
-        return EngineError(f"{self._settings.model}: {reason}", engine=ENGINE)

@@ -1,8 +1,9 @@
 """Process in NeMo's environment that transcribes pieces of recordings (``nemo_offline`` starts it).
 
-Input: on a connection the settings, then batches: the length of each piece in JSON, and their samples.
-Output: that the model is loaded, or why not; the transcripts of each batch. Transducers (RNN-T, TDT), CTC and
-models of both are decoded greedily with times and confidences. The times of Canary's words are estimated.
+Input: on a socket the settings (LOAD), then batches: the samples of each piece (AUDIO), and the end of the
+batch (FINISH). Output: that the model is loaded, or why not; the transcripts of each batch in JSON.
+Transducers (RNN-T, TDT), CTC and models of both are decoded greedily with times and confidences. The times of
+Canary's words are estimated.
 
     python -m models.stt.nemo_offline_process SOCKET_FD
 """
@@ -11,9 +12,10 @@ import copy
 import json
 import os
 import signal
+import socket
 import sys
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -32,9 +34,9 @@ from parley.core.media import WordTime, samples_to_ms
 from parley.models.stt.nemo_decoding import change_decoding, confidences
 from parley.models.stt.nemo_offline import ENGINE, RATE_HZ, NemoOfflineSettings
 from parley.models.stt.words import plain_words, spread_words, timed_word
+from parley.runtime.engine_hosting.child_server import ChildServer
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 from parley.runtime.parent_death import die_with_the_parent
-
-MOST_REQUEST_BYTES = 1_000_000_000
 
 
 class NemoPieces:
@@ -86,7 +88,8 @@ def _load(settings: NemoOfflineSettings) -> Any:
         else:
             model = ASRModel.from_pretrained(settings.model, map_location=settings.device)
     except Exception as error:  # errors of torch, the hub and tar files have no common base class
-        raise EngineError(f"it does not load: {type(error).__name__}: {error}", engine=ENGINE) from error
+        said = f"it does not load: {type(error).__name__}: {error}"
+        raise EngineError(said, engine=ENGINE, retryable=False) from error
     if not isinstance(model, EncDecRNNTModel | EncDecCTCModel | EncDecMultiTaskModel):
         raise ConfigError(f"{ENGINE!r}: {settings.model} is neither a transducer, nor CTC, nor Canary")
     model.eval()
@@ -126,41 +129,43 @@ def _facts(word: WordTime) -> list[Any]:
     return [word.text, word.start_ms, word.end_ms, word.confidence, word.estimated]
 
 
-def _serve(connection: Connection) -> None:
-    def send(**facts: Any) -> None:
-        connection.send_bytes(json.dumps(facts).encode())
+class PieceServer:
+    """Answers of one model to the questions of ``nemo_offline``."""
 
-    settings = NemoOfflineSettings.model_validate_json(connection.recv_bytes())
-    try:
-        model = NemoPieces(settings)
-    except ConfigError as error:
-        return send(config_error=str(error))
-    except EngineError as error:
-        return send(error=str(error))
-    send(ready=True)
-    while True:
-        lengths = json.loads(connection.recv_bytes(MOST_REQUEST_BYTES))["samples"]
-        samples = np.frombuffer(connection.recv_bytes(MOST_REQUEST_BYTES), "<f4")
-        try:
-            send(transcripts=model.transcribe(np.split(samples.copy(), np.cumsum(lengths)[:-1])))
-        except EngineError as error:
-            send(error=str(error))
+    def __init__(self) -> None:
+        self._model: NemoPieces | None = None
+        self._pieces: list[np.ndarray] = []
+
+    def carry_out(self, question: EngineMessage) -> tuple[dict[str, Any], bytes]:
+        """Return facts and payload of an answer.
+
+        Raises:
+            ConfigError: the model is of a kind that is not supported.
+            EngineError: it does not load, decoding failed, or the question is unknown.
+        """
+        if question.type is MessageType.LOAD:
+            self._model = NemoPieces(NemoOfflineSettings.model_validate(dict(question.facts)))
+            return {}, b""
+        if question.type is MessageType.AUDIO:
+            self._pieces.append(np.frombuffer(question.payload, "<f4").copy())
+            return {}, b""
+        if self._model is None or question.type is not MessageType.FINISH:
+            raise EngineError(f"unexpected {question.type}", engine=ENGINE, retryable=False)
+        pieces, self._pieces = self._pieces, []
+        return {}, json.dumps(self._model.transcribe(pieces)).encode()
 
 
-def main() -> int:
-    """Serve until the connection ends; return the exit status."""
+def main() -> None:
+    """Serve until the socket is closed, which ends the process."""
     # The job decides when it ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     die_with_the_parent()
-    with Connection(int(sys.argv[1])) as connection:
-        try:
-            _serve(connection)
-        except (EOFError, ConnectionError):
-            return 0
+    with socket.socket(fileno=int(sys.argv[1])) as connection, suppress(OSError):
+        ChildServer(connection, PieceServer().carry_out, name=ENGINE).serve()
     # Threads of NeMo's packages hold up the end of the interpreter.
     os._exit(0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

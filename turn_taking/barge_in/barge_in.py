@@ -98,6 +98,11 @@ class BargeIn:
         """
         return self._words.take_verdict()
 
+    @property
+    def has_doubted(self) -> bool:
+        """True when the last final words were not believed, and may be the caller's all the same."""
+        return self._words.is_doubted
+
     def doubted_due_ms(self) -> int | None:
         """Return when words that were not believed have to be taken back.
 

@@ -14,6 +14,7 @@ from parley.language.vocabulary import UtteranceVocabulary
 from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.barge_in.table import BargeInState
 from parley.turn_taking.barge_in.voice import VoiceFinding, VoiceFindings
+from parley.turn_taking.barge_in.words_table import TRANSITIONS, WordsEvent, WordsPhase
 from parley.turn_taking.utterances import Classifier, Utterance, UtteranceKind
 
 # Findings that exclude that a short voice begins what the caller says.
@@ -77,6 +78,9 @@ class HeldWords:
         return replace(self, kinds={each: kind for each, kind in self.kinds.items() if each != voice})
 
 
+NOTHING_HELD = HeldWords({}, 0)
+
+
 class WordArbiter:
     """Interpreter of the recognised words of one call.
 
@@ -86,10 +90,9 @@ class WordArbiter:
         vocabulary: words of the language that is spoken; None for the default language.
 
     Attributes:
-        held: the words that wait for the spotter.
+        phase: state of the words whose meaning is open.
         last: the last final words.
         spotted_command: True when the last spotted words are a command that is meant.
-        is_doubted: True when the last final words were not believed, and may be the caller's all the same.
         echo_words: number of words recognised while the voice was the bot's own.
         may_listen: True when the words so far begin as a listener's.
     """
@@ -100,9 +103,10 @@ class WordArbiter:
         self._settings = settings
         self._findings = findings
         self._classifier = Classifier(settings.utterances, vocabulary=vocabulary)
-        self.held: HeldWords | None = None
+        self.phase = WordsPhase.SETTLED
+        self._held = NOTHING_HELD
         self.last = JudgedWords()
-        self.spotted_command = self.is_doubted = False
+        self.spotted_command = False
         self.echo_words = 0
         self.may_listen = False
         # The words so far of the present voice, or the final ones of the last.
@@ -110,6 +114,19 @@ class WordArbiter:
         self._confidences: tuple[float, ...] = ()
         # The decision on words that waited, until it is read.
         self._verdict: bool | None = None
+
+    @property
+    def held(self) -> HeldWords | None:
+        """Return the words that wait for the spotter; None where none wait."""
+        return self._held if self.phase.holds else None
+
+    @property
+    def is_doubted(self) -> bool:
+        """Return whether the last final words were not believed, and may be the caller's all the same."""
+        return self.phase.doubts
+
+    def _step(self, event: WordsEvent) -> None:
+        self.phase = TRANSITIONS[self.phase, event]
 
     def begin_voice(self, *, echo_words: int = 0) -> None:
         """Forget the words of the voice before.
@@ -122,8 +139,9 @@ class WordArbiter:
 
     def end_turn(self) -> None:
         """Forget the waiting words and the findings about voices: the turn is being answered."""
-        self.held = self._verdict = None
-        self.is_doubted = False
+        self._verdict = None
+        self._step(WordsEvent.SETTLE)
+        self._step(WordsEvent.FORGET)
         self._findings.drop(
             VoiceFinding.SPOTTING,
             VoiceFinding.NO_COMMAND,
@@ -179,7 +197,7 @@ class WordArbiter:
 
     def discard_final(self) -> None:
         """Mark the last final words as empty, or as the bot's own."""
-        self.is_doubted = False
+        self._step(WordsEvent.FORGET)
         self.last = replace(self.last, kind=None, is_guess=True)
 
     def take_final(
@@ -219,12 +237,14 @@ class WordArbiter:
         if waits and self._findings.holds(VoiceFinding.SPOTTING, voice):
             self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
             kinds = self.held.kinds if self.held is not None else {}
-            self.held = HeldWords({**kinds, voice: kind}, held_until_ms)
+            self._held = HeldWords({**kinds, voice: kind}, held_until_ms)
+            self._step(WordsEvent.HOLD)
             return None
-        self.is_doubted = False
+        is_doubted = False
         if waits and is_guess and self._findings.holds(VoiceFinding.NO_COMMAND, voice):
-            self.is_doubted = self._may_be_callers(kind, voice)
+            is_doubted = self._may_be_callers(kind, voice)
             kind = UtteranceKind.BACKCHANNEL
+        self._step(WordsEvent.DOUBT if is_doubted else WordsEvent.FORGET)
         self.last = JudgedWords(voice, heard.text, kind, counts_as_guess)
         return kind
 
@@ -266,27 +286,29 @@ class WordArbiter:
 
     def drop_held(self) -> None:
         """Forget the words that wait: certain words have included them."""
-        self.held = None
+        self._step(WordsEvent.SETTLE)
 
     def settle_held(self, *, meant: bool) -> bool:
         """Decide on the words that wait, and return whether they are meant."""
-        kinds = self.held.kinds if self.held is not None else {}
-        self.is_doubted = not meant and any(
-            self._may_be_callers(kind, voice) for voice, kind in kinds.items()
+        held = self.held or NOTHING_HELD
+        is_doubted = not meant and any(
+            self._may_be_callers(kind, voice) for voice, kind in held.kinds.items()
         )
-        self._verdict = meant and self.held is not None and self.held.claims_floor
-        self.held = None
+        self._step(WordsEvent.SETTLE)
+        self._step(WordsEvent.DOUBT if is_doubted else WordsEvent.FORGET)
+        self._verdict = meant and held.claims_floor
         return self._verdict
 
     def forget_doubted(self) -> None:
         """Note that the words that were not believed are in a turn now, or were taken back."""
-        self.is_doubted = False
+        self._step(WordsEvent.FORGET)
 
     def believe_held(self, voice: int) -> bool:
         """Believe the words that wait if some belong to this voice; return whether there were any."""
         if self.held is None or voice not in self.held.kinds:
             return False
-        self._verdict, self.held = True, None
+        self._verdict = True
+        self._step(WordsEvent.SETTLE)
         return True
 
     def take_verdict(self) -> bool | None:
@@ -313,7 +335,7 @@ class WordArbiter:
         if self._is_command(text, log_odds) or self._agree(voice, text):
             self.spotted_command = True
             self._verdict = True if self.held is not None else self._verdict
-            self.held = None
+            self._step(WordsEvent.SETTLE)
             return SpotVerdict.STOP if is_stop else SpotVerdict.COMMAND
         if self._wants_floor(log_odds):
             self._findings.note(VoiceFinding.WANTS_FLOOR, voice)
@@ -326,7 +348,7 @@ class WordArbiter:
         if self.held is None or voice not in self.held.kinds:
             return SpotVerdict.NOTHING
         if len(self.held.kinds) > 1 and not text:
-            self.held = self.held.without(voice)
+            self._held = self.held.without(voice)
             return SpotVerdict.NOTHING
         # On a single word the recogniser decides.
         return SpotVerdict.BELIEVE_HELD if text else SpotVerdict.DROP_HELD

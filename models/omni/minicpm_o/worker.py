@@ -1,9 +1,7 @@
 """Child's side of ``engine``: loads the model in its own Python environment and answers requests.
 
-Input: messages on a socket that the engine handed over. Output: one answer to each question. One thread
-reads, another works: a ``stop``, a ping, and the end of the engine's process are noticed while the model
-computes. At most ``WAITING`` requests wait, and the engine sends one at a time; more is a bug of the engine,
-and ends this process.
+Input: messages on a socket that the engine handed over. Output: one answer to each question
+(``engine_hosting.child_server``).
 
 Signals that reach a whole group are ignored: the parent ends this process by closing the socket. The model
 prints its text; that output is discarded, and so is its log below warnings.
@@ -12,11 +10,9 @@ prints its text; that output is discarded, and so is its log below warnings.
 import gc
 import logging
 import os
-import queue
 import signal
 import socket
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -24,14 +20,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from parley.core.errors import AgentError, ConfigError, EngineError, PeerError
+from parley.core.errors import AgentError, ConfigError, EngineError
 from parley.models.omni.hosted.codec import to_preparation, to_unit
 from parley.models.omni.minicpm_o.binding import DuplexBinding
-from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
-from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
+from parley.runtime.engine_hosting.child_server import ChildServer
+from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
 
 ENGINE = "minicpm_o"
-WAITING = 8
 INPUT_RATE_HZ = 16_000
 # Duration of the voice with which a model is warmed up: a hum, quiet enough for any vocoder.
 VOICE_S = 2
@@ -84,49 +79,17 @@ class EngineSocketServer:
     """
 
     def __init__(self, connection: socket.socket, load: Load) -> None:
-        self._connection = connection
         self._load = load
-        self._sending = threading.Lock()
-        self._requests: queue.Queue[EngineMessage] = queue.Queue(WAITING)
         self._model: DuplexBinding | None = None
+        self._server = ChildServer(connection, self._carry_out, name=ENGINE, stop=self._stop)
 
     def serve(self) -> None:
         """Serve requests. Never returns: the process ends with the socket."""
-        threading.Thread(target=self._read, name="link", daemon=True).start()
-        while True:
-            request = self._requests.get()
-            try:
-                facts, payload = self._carry_out(request)
-                answer = EngineMessage(MessageType.DONE, request.number, facts, payload)
-            except AgentError as error:
-                answer = failed(request.number, error)
-            except Exception as error:
-                # Boundary of the process: the engine must be notified of any exception of the model's code.
-                traceback.print_exc()
-                name = type(error).__name__
-                answer = failed(request.number, EngineError(f"the model raised {name}", engine=ENGINE))
-            self._send(answer)
+        self._server.serve()
 
-    def _send(self, message: EngineMessage) -> None:
-        with self._sending:
-            self._connection.sendall(encode_frame(message))
-
-    def _read(self) -> None:
-        frames = FrameReader()
-        code = 0
-        try:
-            while data := self._connection.recv(RECEIVE_BYTES):
-                for _, message in frames.feed(data):
-                    if message.type is MessageType.PING:
-                        self._send(EngineMessage(MessageType.PONG))
-                    elif message.type is not MessageType.STOP:
-                        self._requests.put_nowait(message)
-                    elif self._model is not None:
-                        self._model.stop()
-        except (OSError, PeerError, queue.Full):
-            code = 1
-        # Exit at once, even while the model computes: the result has no receiver.
-        os._exit(code)
+    def _stop(self) -> None:
+        if self._model is not None:
+            self._model.stop()
 
     def _carry_out(self, request: EngineMessage) -> tuple[dict[str, Any], bytes]:
         if request.type is MessageType.LOAD:

@@ -89,8 +89,6 @@ class WordsOverBot:
         # Words wait for the spotter; its results for the voices up to this one are too late.
         self._waits_for_spotter = False
         self._answered_voice = 0
-        # Words that were not believed are in the aggregator still.
-        self._keeps_doubted = False
 
     @property
     def replaces_guess(self) -> bool:
@@ -100,26 +98,24 @@ class WordsOverBot:
     # Words that were not believed.
 
     def keep_doubted(self) -> bool:
-        """Keep words that were not believed for the turn of a voice that follows; return whether any are."""
-        self._keeps_doubted = not self._turn.is_open and self._machine.holds_doubted(self._clock.now_ms())
-        return self._keeps_doubted
+        """Return whether words that were not believed stay, for the turn of a voice that follows."""
+        return not self._turn.is_open and self._machine.holds_doubted(self._clock.now_ms())
 
     @property
     def keeps_doubted(self) -> bool:
-        """Return whether words that were not believed are kept."""
-        return self._keeps_doubted
+        """Return whether words that were not believed are in the aggregator, without a turn."""
+        return self._machine.has_doubted and not self._turn.is_open
 
     def doubted_due_ms(self) -> int | None:
         """Return when kept words have to be taken back; None without any, and while a voice is on."""
-        return self._machine.doubted_due_ms() if self._keeps_doubted else None
+        return self._machine.doubted_due_ms() if self.keeps_doubted else None
 
     def is_doubt_over(self, now_ms: int) -> bool:
         """Return whether kept words have to be taken back now."""
-        return self._keeps_doubted and not self._machine.holds_doubted(now_ms)
+        return self.keeps_doubted and not self._machine.holds_doubted(now_ms)
 
     def forget_doubted(self) -> None:
         """Note that kept words are in a turn now, or are taken back."""
-        self._keeps_doubted = False
         self._machine.forget_doubted()
 
     # The caller's turn.
