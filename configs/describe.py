@@ -7,6 +7,7 @@ description is therefore written once, in the field that it describes.
 import re
 import types
 import typing
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -115,6 +116,27 @@ def leaves(settings: Iterable[Setting]) -> Iterator[Setting]:
             yield setting
         else:
             yield from leaves(below(setting))
+
+
+def shared_once(settings: Iterable[Setting]) -> Iterator[Setting]:
+    """Yield every single value, those of a group that stands in several places only where it stands first."""
+    known: set[tuple[type[BaseModel] | None, str]] = set()
+    waiting: deque[tuple[Setting, type[BaseModel] | None]] = deque((each, None) for each in settings)
+    while waiting:
+        setting, group = waiting.popleft()
+        if setting.group is not None:
+            waiting.extendleft(
+                reversed([(each, _owner(setting.group, each.name)) for each in below(setting)])
+            )
+        elif (group, setting.name) not in known:
+            known.add((group, setting.name))
+            yield setting
+
+
+def _owner(group: type[BaseModel], name: str) -> type[BaseModel]:
+    """Return the group that declares a field, which may be a base of the one that has it."""
+    declares = (each for each in group.__mro__ if name in each.__dict__.get("__annotations__", {}))
+    return next((each for each in declares if issubclass(each, BaseModel)), group)
 
 
 def described(model: type[BaseModel]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from parley.configs.deployment import Deployment
-from parley.configs.describe import Setting, below, described, leaves, plain, settings_of
+from parley.configs.describe import Setting, below, described, leaves, plain, settings_of, shared_once
 from parley.configs.load import CONFIG_DIR
 from parley.core.registry import Registry
 from parley.pipelines.engines.settings import REGISTRIES
@@ -60,12 +60,22 @@ def schema() -> dict[str, Any]:
 
 def _document() -> str:
     single = [setting for setting in settings_of(Deployment) if setting.group is None]
-    lines = [HEAD, *_table(single)]
+    lines = [HEAD, f"{_count()}\n", *_table(single)]
     for setting in settings_of(Deployment):
         if setting.group is not None:
             lines += _section(setting, level=2)
     lines += _engines()
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _count() -> str:
+    """Return the number of settings."""
+    settings = [*settings_of(Deployment)]
+    most, least = (sum(1 for _ in each(settings)) for each in (leaves, shared_once))
+    return (
+        f"There are {least} settings. Groups that stand in several places, such as the limits of tenants, "
+        f"count once; with each place counted there are {most}."
+    )
 
 
 def _section(setting: Setting, level: int) -> Iterator[str]:
@@ -128,4 +138,4 @@ def _rows(registry: Registry[Any]) -> Iterator[tuple[str, str, str]]:
 if __name__ == "__main__":
     for path, text in written().items():
         path.write_text(text, encoding="utf-8")
-    print(f"{sum(1 for _ in leaves(settings_of(Deployment)))} settings")
+    print(_count())

@@ -35,6 +35,10 @@ from parley.session_store.memory import text_in
 from parley.session_store.tension import judged_stretches
 from parley.turn_taking.turn_confidence import TurnConfidence
 
+# Interval at which a waiting caller hears their place, so that the line does not seem dead: that of callers
+# who wait for a line (``duplex.queue_again_s``).
+AGAIN_S = 30.0
+
 
 class DeskVoice:
     """Subscriber to the tier of the session, in one call.
@@ -109,7 +113,7 @@ class DeskVoice:
         ):
             self._note_wait()
             while True:
-                again_s = self._human.settings.again_s if self._is_waiting else None
+                again_s = AGAIN_S if self._is_waiting else None
                 self._news.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(again_s):

@@ -28,12 +28,6 @@ class WaitSettings(StrictModel):
         "I am having trouble with this, please bear with me.",
         description="phrase once, after the last filler; empty: none",
     )
-    give_up_ms: int = Field(
-        60_000,
-        ge=1_000,
-        le=600_000,
-        description="time from the end of the turn to ``thinking.guard.apology``",
-    )
 
 
 class WaitTuning(WaitSettings):
@@ -45,6 +39,8 @@ class WaitTuning(WaitSettings):
         first_gap_ms: from the first filler to the second.
         growth_percent: each pause in relation to the one before it.
         longest_gap_ms: limit of all pauses but the one before the apology.
+        give_up_ms: from the end of the turn to the apology. An answer that takes longer is none in a call:
+            guard, fallback and tools have ended their waits by then.
         answer_after_ms: no phrase for so long after a model has the question: longer than the guard takes to
             detect its failure and the fallback to begin.
     """
@@ -53,6 +49,7 @@ class WaitTuning(WaitSettings):
     max_fillers: int = Field(default=4, ge=0, le=100)
     first_gap_ms: int = Field(default=4_000, ge=500, le=60_000)
     growth_percent: int = Field(default=150, ge=100, le=400)
+    give_up_ms: int = Field(default=60_000, ge=1_000, le=600_000)
     longest_gap_ms: int = Field(default=8_000, ge=1_000, le=60_000)
     answer_after_ms: int = Field(default=3_000, ge=100, le=60_000)
 

@@ -59,7 +59,7 @@ class GuardSettings(StrictModel):
     apology: str = Field(
         "I cannot answer that right now. Please ask me again in a moment.",
         description="phrase when the fallback fails too, when a model without a fallback gives no answer, "
-        "or when nothing arrives within ``waiting.give_up_ms``",
+        "or when nothing arrives within a minute",
     )
     waiting: WaitSettings = WaitSettings()
 

@@ -28,9 +28,6 @@ class DeskSettings(StrictModel):
     wait_s: float = Field(
         120.0, ge=1, le=3_600, description="longest wait for a human; the agent goes on after it"
     )
-    again_s: float = Field(
-        30.0, ge=5, le=600, description="interval at which a waiting caller of a voice call hears ``waiting``"
-    )
     grace_s: float = Field(
         20.0,
         ge=5,

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from parley.configs.deployment import Deployment
-from parley.configs.describe import leaves, settings_of
-from parley.configs.load import CONFIG_DIR, known_deployments
+from parley.configs.describe import leaves, settings_of, shared_once
+from parley.configs.load import CONFIG_DIR, known_deployments, load_deployment
+from parley.core.errors import ConfigError
 from scripts.write_settings_reference import DOCUMENT, SCHEMA, schema, written
 
 
@@ -18,6 +19,28 @@ def test_a_written_file_is_current(path: Path):
 
 def test_every_setting_is_described():
     assert [setting.path for setting in leaves(settings_of(Deployment)) if not setting.description] == []
+
+
+def test_a_group_that_stands_in_several_places_counts_once():
+    counted = {setting.path for setting in shared_once(settings_of(Deployment))}
+    assert "server.tenants.named.limits.storage_mb" in counted
+    assert not {"server.tenants.each.storage_mb", "server.tenants.others.storage_mb"} & counted
+    # Of two groups with a common base, that base's fields.
+    assert {
+        "tiers.offers[].after_s",
+        "tiers.offers[].to",
+    } <= counted and "desk.offers[].after_s" not in counted
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["desk: {again_s: 10}", "thinking: {guard: {waiting: {give_up_ms: 9000}}}"],
+)
+def test_a_setting_that_is_a_constant_now_is_refused_with_the_known_ones(tmp_path: Path, settings: str):
+    path = tmp_path / "old.yaml"
+    path.write_text(f"name: old\nextends: embedded\n{settings}\n")
+    with pytest.raises(ConfigError, match=r"unknown field .*known: "):
+        load_deployment(str(path))
 
 
 @pytest.mark.parametrize("name", known_deployments())
