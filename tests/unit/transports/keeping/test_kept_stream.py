@@ -117,6 +117,21 @@ def test_audio_keys_and_playout_pass_through_both_halves():
     run(scenario())
 
 
+def test_keys_that_the_bot_presses_follow_its_speech():
+    async def scenario() -> None:
+        async with split() as halves:
+            halves.remote.listen(Ears())
+            await halves.remote.say(SPEECH * 5)
+            assert halves.remote.press(VOICE * 10)
+            await halves.remote.say(SPEECH * 5)
+            assert await halves.remote.played_out(5)
+            tones, speech = halves.played_from(VOICE), halves.played_from(SPEECH)
+            assert len(tones) == len(speech) == 10
+            assert speech[4] < tones[0] and tones[-1] < speech[5]
+
+    run(scenario())
+
+
 def test_a_reply_is_hardly_ahead_of_its_playout():
     async def scenario() -> None:
         async with split() as halves:
