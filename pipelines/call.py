@@ -12,7 +12,7 @@ from functools import partial
 from typing import Protocol
 
 from parley.core.call_choices import CallChoices
-from parley.core.call_events import AnswerHeard, UtteranceRead
+from parley.core.call_events import AnswerHeard, TurnEstimated, UtteranceRead
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.clock import Clock
 from parley.models.tools import Tool
@@ -225,6 +225,7 @@ class Call:
         voicemail: settings for an answering machine; None when the answering party is not checked.
         recorded_words: utterances of the call that is held again, which keep their words; times count from
             the caller's arrival.
+        recorded_estimates: estimates of the completeness model of that call.
         reconnected: first words to a caller whose call goes on after its stream was lost, before the rest
             of what was being said; None for a call that begins.
         earlier: records of the connections that the call has lost.
@@ -252,6 +253,7 @@ class Call:
     pass_on: Callable[[str], bool] | None = None
     voicemail: VoicemailSettings | None = None
     recorded_words: Sequence[UtteranceRead] = ()
+    recorded_estimates: Sequence[TurnEstimated] = ()
     reconnected: str | None = None
     earlier: EarlierStreams = EarlierStreams()
     line: str = ""
