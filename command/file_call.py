@@ -15,7 +15,7 @@ from parley.runtime.loop_clock import LoopClock
 
 if TYPE_CHECKING:
     from parley.configs.deployment import Deployment
-    from parley.core.call_events import UtteranceRead
+    from parley.core.call_events import TurnEstimated, UtteranceRead
     from parley.pipelines.call import Call, LiveCall
     from parley.pipelines.engines.engines import Engines
     from parley.recording.typed import TypedTurn
@@ -80,6 +80,7 @@ class RecordedCaller:
         row: row of the transport whose capabilities the call had.
         begins_ms, first_samples, pauses: as for ``FileCall``; the caller does not wait for a greeting.
         words: utterances that keep their words, as for ``Call``.
+        estimates: of the completeness model, as for ``Call``.
         typed: turns that the caller types: on a page, where a text interrupts the bot, or by the keys of a
             telephone, which do not.
         delays: reports of the time until the caller hears a packet, each with that time, in milliseconds.
@@ -90,6 +91,7 @@ class RecordedCaller:
     first_samples: int = 0
     pauses: Sequence[tuple[int, int]] = ()
     words: "Sequence[UtteranceRead]" = ()
+    estimates: "Sequence[TurnEstimated]" = ()
     typed: "Sequence[TypedTurn]" = ()
     delays: Sequence[tuple[int, int]] = ()
 
@@ -124,7 +126,7 @@ async def hold_from_file(
         rules=ClientRules(OPERATOR),
         peer=CallPeer(bool(caller.typed) and not _has_keys(caller), recorded_as=FILE),
         finished=played.finished,
-        resumption=Resumption(recorded_words=caller.words),
+        resumption=Resumption(recorded_words=caller.words, recorded_estimates=caller.estimates),
     )
     acting = None if recorded is None else asyncio.create_task(_act(call, caller), name="recorded caller")
     try:

@@ -28,6 +28,7 @@ from parley.pipelines.modes import CASCADE, DUPLEX, REALTIME
 from parley.recording.comparison import compare, turns_of
 from parley.recording.comparison_page import PAGE, ReplayedCall, console_table, write_page
 from parley.recording.divergence import explain, steps_of
+from parley.recording.estimates import estimates_of
 from parley.recording.folder import CALLER_AUDIO, CallRecording, read_recording, session_folder
 from parley.recording.heard_audio import HeardAudio, as_heard
 from parley.recording.library import recordings_of
@@ -285,6 +286,9 @@ async def _replay(
                     first_samples=beginning.piece,
                     pauses=pauses_of(heard, beginning),
                     words=() if hears_again else _words_of(then, beginning.left_out_ms),
+                    estimates=()
+                    if hears_again
+                    else estimates_of(then.events, then.arrival_ms, left_out_ms=beginning.left_out_ms),
                     typed=typed,
                     delays=delays_of(then),
                 ),

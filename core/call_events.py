@@ -325,6 +325,25 @@ class TurnStarted(CallEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class TurnEstimated(CallEvent):
+    """The completeness model has looked at a pause of the caller; published in calls that are recorded.
+
+    Attributes:
+        model: its name and settings; estimates of another one are other estimates.
+        look: its occasion: the pause, its confirmation, or later in it.
+        heard_ms: length of the caller's audio up to the look.
+        complete: probability that the turn is complete, 0..1.
+        filler_log_odds: log odds that it stops on a filler; None from a model without an estimate.
+    """
+
+    model: str
+    look: str
+    heard_ms: int
+    complete: float
+    filler_log_odds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PauseJudged(CallEvent):
     """The completeness of the turn in the present pause has been estimated.
 

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Protocol
 
 from parley.core.call_choices import CallChoices
-from parley.core.call_events import UtteranceRead
+from parley.core.call_events import TurnEstimated, UtteranceRead
 from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.clock import Clock
 from parley.models.tools import Tool
@@ -207,6 +207,7 @@ class Resumption:
         begins_held: the call was on hold when its stream was lost, and still is.
         recorded_words: utterances of the call that is held again, which keep their words; times count from
             the caller's arrival.
+        recorded_estimates: estimates of the completeness model of that call.
     """
 
     first_words: str | None = None
@@ -214,6 +215,7 @@ class Resumption:
     line: str = ""
     begins_held: bool = False
     recorded_words: Sequence[UtteranceRead] = ()
+    recorded_estimates: Sequence[TurnEstimated] = ()
 
     @property
     def goes_on(self) -> bool:

@@ -1,11 +1,83 @@
-"""Facts of an event as ``recording.json`` has them. Pure."""
+"""Events that ``recording.json`` has, and their facts. Pure."""
 
 from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
-from parley.core.call_events import CallEvent, ReplyFinished, TurnPriced, UtteranceRead
+from parley.core.call_events import (
+    AnswerHeard,
+    BotTurnEnded,
+    CallAnswered,
+    CallEnding,
+    CallerJoined,
+    CallerLeft,
+    CallEvent,
+    ClientDelayReported,
+    HoldBegan,
+    HoldEnded,
+    LatencyHeard,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
+    RecordingDegraded,
+    ReplyCut,
+    ReplyDucked,
+    ReplyFinished,
+    ReplyRestored,
+    ReplyResumed,
+    ReplyStarted,
+    TextTyped,
+    ToolsCalled,
+    TransferBegan,
+    TransferEnded,
+    TurnEndDecided,
+    TurnEnded,
+    TurnEstimated,
+    TurnPriced,
+    TurnStarted,
+    TurnTranscribed,
+    UtteranceRead,
+    VoiceEnded,
+    VoiceStarted,
+    VoteChanged,
+)
 from parley.recording.words import as_message
+
+# Events of the timeline.
+IN_TIMELINE: tuple[type[CallEvent], ...] = (
+    CallerJoined,
+    CallerLeft,
+    VoiceStarted,
+    VoiceEnded,
+    TurnStarted,
+    TurnEndDecided,
+    TurnEnded,
+    TurnTranscribed,
+    UtteranceRead,
+    TurnEstimated,
+    TextTyped,
+    ToolsCalled,
+    ReplyStarted,
+    ReplyFinished,
+    ReplyDucked,
+    ReplyRestored,
+    ReplyCut,
+    ReplyResumed,
+    BotTurnEnded,
+    VoteChanged,
+    ClientDelayReported,
+    AnswerHeard,
+    LatencyHeard,
+    TurnPriced,
+    CallAnswered,
+    TransferBegan,
+    TransferEnded,
+    CallEnding,
+    RecordingDegraded,
+    PrivatePauseBegan,
+    PrivatePauseEnded,
+    HoldBegan,
+    HoldEnded,
+)
 
 
 def facts_of(event: CallEvent) -> dict[str, Any]:

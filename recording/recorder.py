@@ -40,45 +40,24 @@ from loguru import logger
 from PIL import Image
 
 from parley.core.call_events import (
-    AnswerHeard,
-    BotTurnEnded,
-    CallAnswered,
-    CallEnding,
-    CallerJoined,
-    CallerLeft,
     CallEvent,
-    ClientDelayReported,
-    HoldBegan,
-    HoldEnded,
-    LatencyHeard,
     PicturesTaken,
     PrivatePauseBegan,
     PrivatePauseEnded,
     RecordingDegraded,
     RecordingEnded,
     RecordingStarted,
-    ReplyCut,
-    ReplyDucked,
     ReplyFinished,
-    ReplyRestored,
-    ReplyResumed,
-    ReplyStarted,
     SpeechHeld,
     SpeechSettled,
-    TextTyped,
-    ToolsCalled,
-    TransferBegan,
-    TransferEnded,
     TurnEndDecided,
     TurnEnded,
-    TurnPriced,
     TurnStarted,
     TurnTranscribed,
     UnplayedReported,
     UtteranceRead,
     VoiceEnded,
     VoiceStarted,
-    VoteChanged,
 )
 from parley.core.errors import AgentError, MediaError
 from parley.core.media import samples_to_ms
@@ -86,7 +65,7 @@ from parley.core.pictures import Picture
 from parley.recording.at_rest import check_encryption
 from parley.recording.call_files import CallFiles
 from parley.recording.disk import RecordingDisk
-from parley.recording.event_facts import facts_of
+from parley.recording.event_facts import IN_TIMELINE, facts_of
 from parley.recording.folder import (
     BOT_AUDIO,
     CALLER_AUDIO,
@@ -128,42 +107,6 @@ MOST_EVENTS = 20_000
 LONGEST_PX, JPEG_QUALITY = 1_280, 80
 _GB = 1_000_000_000
 _US_PER_S, _US_PER_MS = 1_000_000, 1_000
-
-# Events of the timeline.
-IN_TIMELINE: tuple[type[CallEvent], ...] = (
-    CallerJoined,
-    CallerLeft,
-    VoiceStarted,
-    VoiceEnded,
-    TurnStarted,
-    TurnEndDecided,
-    TurnEnded,
-    TurnTranscribed,
-    UtteranceRead,
-    TextTyped,
-    ToolsCalled,
-    ReplyStarted,
-    ReplyFinished,
-    ReplyDucked,
-    ReplyRestored,
-    ReplyCut,
-    ReplyResumed,
-    BotTurnEnded,
-    VoteChanged,
-    ClientDelayReported,
-    AnswerHeard,
-    LatencyHeard,
-    TurnPriced,
-    CallAnswered,
-    TransferBegan,
-    TransferEnded,
-    CallEnding,
-    RecordingDegraded,
-    PrivatePauseBegan,
-    PrivatePauseEnded,
-    HoldBegan,
-    HoldEnded,
-)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 from loguru import logger
 from pipecat.processors.frame_processor import FrameProcessor
 
-from parley.configs.deployment import Deployment
+from parley.configs.deployment import Choice, Deployment
 from parley.core.call_choices import OWN_VOICE, PROMPT_FIELDS, ChoiceField, ChoiceOffer
 from parley.core.call_events import UtteranceRead, VoiceChosen
 from parley.core.errors import AgentError
@@ -108,9 +108,8 @@ MEASURE_S = 1.0
 FRONT_END_LIMITS = EngineProcessSettings(nice=1, request_timeout_s=2.0, late_timeout_s=2.0, hung_ms=500)
 
 
-def _recogniser_of(deployment: Deployment) -> str:
-    """Return the name of the recogniser with a digest of its settings."""
-    chosen = deployment.hearing.stt
+def name_of(chosen: Choice) -> str:
+    """Return the name of an engine with a digest of its settings."""
     digest = hashlib.sha256(chosen.model_dump_json().encode()).hexdigest()
     return f"{chosen.name} {digest[:12]}"
 
@@ -565,7 +564,7 @@ class Engines:
         heard = None
         if events is not None and self.recordings.are_made:
             heard = HeardLength()
-            recogniser = _recogniser_of(self.deployment)
+            recogniser = name_of(self.deployment.hearing.stt)
             same = [each for each in recorded if each.recogniser == recogniser]
             stt = ReplayedUtterances(stt, same, events, heard) if same else stt
             stt = NotedUtterances(stt, events, recogniser, heard, as_kept)

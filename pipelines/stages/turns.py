@@ -17,7 +17,7 @@ from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
-from parley.pipelines.engines.engines import Engines
+from parley.pipelines.engines.engines import Engines, name_of
 from parley.pipelines.listeners import Listener
 from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.over_bot import OverBot
@@ -27,6 +27,7 @@ from parley.processors.front_end.vad import SharedVadAnalyzer
 from parley.processors.turns.backchannel import BackchannelSpeaker, Say
 from parley.processors.turns.barge_in import BargeInStartStrategy
 from parley.processors.turns.endpoint import EndpointStopStrategy
+from parley.processors.turns.estimates import CallEstimates
 from parley.processors.turns.settled_words import SettlingUserAggregator
 from parley.turn_taking.backchannel import BackchannelPolicy
 from parley.turn_taking.barge_in.barge_in import BargeIn
@@ -79,6 +80,7 @@ def turns_of(
         executor=engines.executors.turn,
         events=call.events,
         guesser=Guesser(engines.deployment.thinking.speculation),
+        estimates=_estimates(engines, call),
     )
     starts = _starts(
         engines,
@@ -133,6 +135,14 @@ class _SoundOfCall:
 
     def are_own(self, text: str) -> bool:
         return self._front.are_own(text)
+
+
+def _estimates(engines: Engines, call: Call) -> CallEstimates | None:
+    """Return the estimates of a call that is recorded; None of another one, and without a model."""
+    chosen = engines.deployment.hearing.turn
+    if chosen is None or not engines.recordings.are_made:
+        return None
+    return CallEstimates(call.events, name_of(chosen), call.resumption.recorded_estimates)
 
 
 def guards_protected(engines: Engines) -> bool:

@@ -60,6 +60,7 @@ from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.models.stt import Transcript
 from parley.models.turn import TurnCompleteness, TurnEstimate
 from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.processors.turns.estimates import CallEstimates, Look
 from parley.processors.turns.heard_pause import HeardPause
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -87,6 +88,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         executor: where the model runs; shared by all calls.
         events: events of the call.
         guesser: guesses the words of the turn at each pause; None for no guesses.
+        estimates: of the call, where it is recorded; None: those of the model count.
         clock: None for the clock of the loop; tests pass another.
     """
 
@@ -98,6 +100,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         executor: Executor,
         events: CallEvents,
         guesser: Guesser | None = None,
+        estimates: CallEstimates | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
@@ -106,6 +109,9 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._executor = executor
         self._events = events
         self._guesser = guesser
+        self._estimates = estimates
+        # Length of all of the caller's audio so far.
+        self._heard_bytes = 0
         self._clock = clock or LoopClock()
         self._audio = bytearray()
         # Audio of the turn is there before its voice marks.
@@ -121,6 +127,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         self._early: TurnEstimate | None = None
         # The audio up to the moment when voice activity confirmed the silence.
         self._confirmed = b""
+        self._confirmed_ms = 0
         # The end of the voice was measured at this pause: the silence that follows does not change it.
         self._has_voice_end = False
         # Ends the turn when no words come any more after the caller has ended it explicitly.
@@ -179,7 +186,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         elif isinstance(frame, VADUserStoppedSpeakingFrame):
             self._voice = False
             self._pause.begin()
-            self._confirmed = bytes(self._audio)
+            self._confirmed, self._confirmed_ms = bytes(self._audio), self._heard_ms
             self._endpointer.on_voice_stopped(self._clock.now_ms(), silence_ms=int(frame.stop_secs * 1000))
             if self._is_abandoned:
                 await self.abandon()
@@ -281,6 +288,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if not self._voice and not self._is_overheard and self._endpointer.next_deadline_ms() is None:
             keep = PRE_SPEECH_MS * self._rate_hz // 1000 * PCM_BYTES_PER_SAMPLE
         self._pause.hear(pcm)
+        self._heard_bytes += len(pcm)
         self._audio += pcm
         if len(self._audio) > keep:
             del self._audio[: len(self._audio) - keep]
@@ -304,7 +312,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._inference is not None:
             # The answer about an earlier pause is useless now; its thread may finish.
             self._inference.cancel()
-        self._start_inference(self._model, bytes(self._audio))
+        self._start_inference(self._model, bytes(self._audio), Look.PAUSE, self._heard_ms)
 
     def _on_voice_resumed(self, _event: VoiceResumed) -> None:
         if self._guesser is not None:
@@ -332,12 +340,17 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._early is not None and self._is_enough(self._early):
             self._complete(self._early)
         elif self._early is not None or self._inference is None:
-            self._start_inference(self._model, self._confirmed)
+            self._start_inference(self._model, self._confirmed, Look.CONFIRMED, self._confirmed_ms)
 
-    def _start_inference(self, model: TurnCompleteness, pcm: bytes) -> None:
-        self._inference = self.task_manager.create_task(self._infer(model, pcm), f"{self}::completeness")
+    @property
+    def _heard_ms(self) -> int:
+        return self._heard_bytes // PCM_BYTES_PER_SAMPLE * 1_000 // self._rate_hz
 
-    async def _infer(self, model: TurnCompleteness, pcm: bytes) -> None:
+    def _start_inference(self, model: TurnCompleteness, pcm: bytes, look: Look, heard_ms: int) -> None:
+        work = self._infer(model, pcm, look, heard_ms)
+        self._inference = self.task_manager.create_task(work, f"{self}::completeness")
+
+    async def _infer(self, model: TurnCompleteness, pcm: bytes, look: Look, heard_ms: int) -> None:
         loop = asyncio.get_running_loop()
         asked_in_voice = self._voice
         wants_voice_end = self._endpointer.wants_voice_end and not self._has_voice_end
@@ -353,6 +366,8 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
             logger.warning(f"{self}: the turn model failed, ending turns by time alone: {error}")
             return
         self._inference = None
+        if self._estimates is not None:
+            estimate = self._estimates.settled(estimate, look, heard_ms)
         # Taken from an early look too, and once: the silence that follows does not change the voice.
         if end is not None:
             self._has_voice_end = True
@@ -360,7 +375,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._voice:
             self._early = estimate
         elif asked_in_voice and not self._is_enough(estimate):
-            self._start_inference(model, self._confirmed)
+            self._start_inference(model, self._confirmed, Look.CONFIRMED, self._confirmed_ms)
         else:
             self._complete(estimate)
             await self._rearm()
@@ -403,7 +418,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         """
         if self._model is not None and self._inference is None:
             self._endpointer.on_look(self._clock.now_ms())
-            self._start_inference(self._model, bytes(self._audio))
+            self._start_inference(self._model, bytes(self._audio), Look.LATER, self._heard_ms)
 
     async def _decide(self) -> None:
         endpoint = self._endpointer.on_deadline(self._clock.now_ms())

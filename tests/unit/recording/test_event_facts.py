@@ -6,8 +6,7 @@ import pytest
 
 from parley.core.call_events import AnswerHeard, TurnPriced, VoteChanged
 from parley.core.usage import PricedUsage, Stage, Usage
-from parley.recording.event_facts import facts_of
-from parley.recording.recorder import IN_TIMELINE
+from parley.recording.event_facts import IN_TIMELINE, facts_of
 
 
 def used(cost: str, *unpriced: str) -> PricedUsage:
