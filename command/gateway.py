@@ -117,6 +117,7 @@ async def gateway(
         run_call=lambda arguments: run_session(
             engines, conversations, arguments, mode=mode, held=held, phones=phones, on_call=on_call
         ),
+        end_lost=partial(held.end, with_task=True),
         conversations=conversations,
         type_turn=typed,
         speak=FileSpeaker(engines),

@@ -201,6 +201,24 @@ class EarlierStreams:
 
 
 @dataclass(frozen=True, slots=True)
+class LostCall:
+    """Call that goes on after its connection was lost; by default, none.
+
+    Attributes:
+        is_lost: the client goes on.
+        line: name of the call in the records of its connections; empty where its id is enough.
+        earlier: records of these connections.
+    """
+
+    is_lost: bool = False
+    line: str = ""
+    earlier: EarlierStreams = EarlierStreams()
+
+
+NO_LOST_CALL = LostCall()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """Description of one call, with its events.
 

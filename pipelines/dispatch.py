@@ -21,7 +21,7 @@ from parley.audio.comfort_noise import ComfortNoise
 from parley.core.call_choices import CallChoices
 from parley.core.errors import CapacityError, PeerError, StoreError
 from parley.core.grants import ANONYMOUS, ClientIdentity
-from parley.pipelines.call import Call, EarlierStreams, LiveCall
+from parley.pipelines.call import NO_LOST_CALL, Call, LiveCall, LostCall
 from parley.pipelines.earlier_streams import read_earlier_streams
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
@@ -98,7 +98,7 @@ async def run_session(
     ):
         return
     if isinstance(runner_args, (SocketArguments, RealtimeCallArguments)):
-        await converse_by_socket(engines, conversations, runner_args)
+        await converse_by_socket(engines, conversations, runner_args, held or HeldCalls())
         return
     if isinstance(runner_args, ChatArguments | ChatRequestArguments):
         await converse_by_chat(engines, conversations, runner_args)
@@ -150,9 +150,7 @@ async def run_session(
         rules, choices = engines.answering.rules(identity), _choices_of(runner_args)
         if choices.instructions:
             rules.add_text()
-        line, earlier = "", EarlierStreams()
-        if is_reconnected:
-            line, earlier = await _lost_call(conversations.store, conversation)
+        lost = await _lost_call(conversations.store, conversation) if is_reconnected else NO_LOST_CALL
         call = Call(
             conversation,
             row.name,
@@ -163,8 +161,8 @@ async def run_session(
             choices=choices,
             reconnected="" if is_reconnected else None,
             begins_held=is_reconnected and body.get("held") is True,
-            earlier=earlier,
-            line=line,
+            earlier=lost.earlier,
+            line=lost.line,
         )
         await pipeline_of(chosen)(engines, transport, call)
 
@@ -174,8 +172,8 @@ def _choices_of(arguments: RunnerArguments) -> CallChoices:
     return arguments.choices if isinstance(arguments, BrowserArguments | EvalArguments) else CallChoices()
 
 
-async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[str, EarlierStreams]:
-    """Return the name and the records of the call that goes on; nothing where none was lost just now."""
+async def _lost_call(store: SessionStore, conversation: Conversation) -> LostCall:
+    """Return the call that goes on, without its records where none was lost just now."""
     session_id = conversation.session_id
     try:
         line = await lost_call(store, session_id, now_us=conversation.clock.now_us())
@@ -183,8 +181,8 @@ async def _lost_call(store: SessionStore, conversation: Conversation) -> tuple[s
         logger.warning(f"cannot read which call goes on: {error}")
         line = None
     if line is None:
-        return "", EarlierStreams()
-    return line, await read_earlier_streams(store, session_id, line)
+        return LostCall(is_lost=True)
+    return LostCall(is_lost=True, line=line, earlier=await read_earlier_streams(store, session_id, line))
 
 
 async def converse_as_human(
@@ -215,9 +213,15 @@ async def converse_as_human(
 
 
 async def converse_by_socket(
-    engines: Engines, conversations: Conversations, arguments: SocketArguments | RealtimeCallArguments
+    engines: Engines,
+    conversations: Conversations,
+    arguments: SocketArguments | RealtimeCallArguments,
+    held: HeldCalls,
 ) -> None:
-    """Hold one conversation with a client that speaks a protocol of its own."""
+    """Hold one conversation with a client that speaks a protocol of its own.
+
+    ``held`` gets the call, which its client may continue over another socket.
+    """
     deployment, rules = engines.deployment, engines.answering.rules(arguments.identity)
     voices, chooser = engines.choices_of(arguments.mode).voice_names, arguments.chooser
     if chooser is not None and voices.clones:
@@ -235,6 +239,7 @@ async def converse_by_socket(
     )
     body = arguments.body if isinstance(arguments.body, dict) else {}
     session_id = body.get("session")
+    is_reconnected = body.get("reconnect") is True and session_id is not None
     session.open()
     reason, message = "server_shutdown", "the server is stopping"
     owner = arguments.identity.session_owner
@@ -254,15 +259,20 @@ async def converse_by_socket(
             # An offer whose client does not come is no session.
             reason, message = "stopped", ""
             return
-        async with conversations.open(session_id, owner=owner, for_call=True) as conversation:
-            facts = _facts_of(body)
+        async with AsyncExitStack() as stack:
+            conversation = await stack.enter_async_context(
+                conversations.open(session_id, owner=owner, for_call=True)
+            )
+            stack.enter_context(held.holding(conversation.session_id, session.leave))
+            lost = await _lost_call(conversations.store, conversation) if is_reconnected else NO_LOST_CALL
             await run_socket_session(
                 *(engines, conversation, session),
                 mode=arguments.mode,
                 rules=rules,
-                facts=facts,
+                facts=_facts_of(body),
                 connection=connection,
                 imitated=None if chooser is None else chooser.imitated,
+                lost=lost,
             )
             task = asyncio.current_task()
             # A cancelled pipeline ends without passing the cancellation on.

@@ -22,7 +22,8 @@ This server deliberately differs from that one, which does the following:
 * sends a second of zeros with every decision to listen.
 
 Here silence is an empty ``audio_data``. ``interrupted`` in a result is an addition: the bot stopped before
-its end, and the client drops the audio that it has not played yet.
+its end, and the client drops the audio that it has not played yet. So is ``text``, a message with a typed
+turn, which the deployment's own model answers.
 """
 
 from collections import deque
@@ -60,6 +61,7 @@ from parley.protocols.client_protocol import (
     SessionEnded,
     SessionUpdate,
     Speech,
+    Typed,
     UnitOver,
     decoded,
     parsed,
@@ -74,6 +76,8 @@ BYTES_PER_MS, SAID_BYTES_PER_MS = HEARD.rate_hz * 4 // 1000, SAID.rate_hz * 4 //
 MOST_CHUNK_MS, MOST_VOICE_S = 5_000, 60
 MOST_PICTURES, MOST_PICTURE_BYTES = 4, 2_000_000
 MOST_PROMPT_CHARS = 32_768
+# Typed turn of a client; the page's field has the same bound.
+MOST_TYPED_CHARS = 2_000
 MOST_SLICES = 9
 # Why a reference voice has no effect.
 NOT_CLONED = "the bot speaks with the deployment's voice"
@@ -302,6 +306,8 @@ class MiniCpmDuplex:
         self._session_id = ""
         self._next_token: str | None = None
         self._recording_id: str | None = None
+        # Further media of the caller that this deployment uses: "text", "pictures".
+        self._takes: list[str] = []
         self._book: ChunkTracker | None = None
         self._is_prepared = self._is_paused = self._is_stopped = False
         self._is_queued = self._was_placed = self._was_ready = False
@@ -372,6 +378,24 @@ class MiniCpmDuplex:
         self._is_stopped = True
         return [LeaveSession(1000, "stopped")]
 
+    def _text(self, message: Message) -> list[Action]:
+        if self._book is None:
+            raise ProtocolError(
+                "typed text is accepted only once the engine is ready", code="not_ready", param="type"
+            )
+        if self._is_paused:
+            raise ProtocolError(
+                "the conversation is paused; resume it first", code="invalid_state", param="type"
+            )
+        if "text" not in self._takes:
+            raise ProtocolError("this engine takes no typed text", code="not_supported", param="text")
+        text = message.get("text")
+        if not isinstance(text, str) or not text.strip() or len(text) > MOST_TYPED_CHARS:
+            raise ProtocolError(
+                f"text: expected 1 to {MOST_TYPED_CHARS} characters", code="invalid_payload", param="text"
+            )
+        return [Typed(text.strip())]
+
     def _interrupt(self, message: Message) -> list[Action]:
         return [CancelResponse(), Send({"type": "interrupted"})]
 
@@ -388,6 +412,7 @@ class MiniCpmDuplex:
                 self._session_id = session_id
                 self._next_token = facts.get("next_token")
                 self._recording_id = facts.get("recording_session_id")
+                self._takes = list(facts.get("takes", ()))
                 return []
             case QueueUpdate():
                 return self._queue(happening)
@@ -457,6 +482,7 @@ class MiniCpmDuplex:
             "session_id": self._session_id,
             "unit_ms": unit_ms,
             "recording_session_id": self._recording_id,
+            "takes": self._takes,
         }
         if self._next_token is not None:
             prepared["next_token"] = self._next_token
@@ -509,6 +535,7 @@ _HANDLERS: Mapping[str, Callable[[MiniCpmDuplex, Message], list[Action]]] = {
     "pause": MiniCpmDuplex._pause,
     "resume": MiniCpmDuplex._resume,
     "stop": MiniCpmDuplex._stop,
+    "text": MiniCpmDuplex._text,
     "interrupt": MiniCpmDuplex._interrupt,
     "client_diagnostic": MiniCpmDuplex._diagnostic,
 }

@@ -12,6 +12,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import OVER_LIMIT
 from parley.pipelines.sockets.client_mcp import ClientMcp, check_servers
 from parley.processors.duplex.camera import CameraSettings
+from parley.processors.duplex.services import TypedInput
 from parley.protocols.client_protocol import (
     Action,
     CreateResponse,
@@ -139,6 +140,12 @@ def picture_limits(engines: Engines, mode: str) -> PictureLimits | None:
         return PictureLimits(camera.most_pixels, camera.longest_px) if engines.sees else None
     vision = engines.deployment.thinking.vision
     return PictureLimits(vision.most_pixels, vision.longest_px) if engines.answering.sees else None
+
+
+def takes_text(engines: Engines, mode: str) -> bool:
+    """Return whether a caller may type in a call of this mode: not to every realtime service."""
+    service = engines.realtime if mode == "duplex" else None
+    return service is None or service.typing is not TypedInput.NONE
 
 
 def _check_calls_tools(engines: Engines, mode: str) -> None:

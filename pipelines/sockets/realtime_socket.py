@@ -46,14 +46,19 @@ from parley.core.client_rules import ClientRules, prompt_of
 from parley.core.errors import (
     AgentError,
     CapacityError,
-    EngineError,
     MediaError,
     PeerError,
 )
 from parley.core.timeline import HeardReply
-from parley.core.usage import Usage
-from parley.models.tools import EffectUnknownError
-from parley.pipelines.call import OPENING, Call, LiveCall, SocketClient, client_prompt
+from parley.pipelines.call import (
+    NO_LOST_CALL,
+    OPENING,
+    Call,
+    LiveCall,
+    LostCall,
+    SocketClient,
+    client_prompt,
+)
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST
@@ -64,11 +69,13 @@ from parley.pipelines.sockets.client_checks import (
     checked_voice,
     choice_check,
     picture_limits,
+    takes_text,
 )
 from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.sockets.reply_usage import ReplyUsage
+from parley.pipelines.sockets.tool_requests import ToolRequests
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.duplex.omni import DuplexPauseFrame, DuplexResumeFrame
@@ -98,7 +105,6 @@ from parley.protocols.client_protocol import (
     Resumed,
     SessionUpdate,
     ToolAnswer,
-    ToolCalled,
     ToolsAnswered,
     Trimmed,
     Typed,
@@ -112,94 +118,11 @@ from parley.transports.websocket.pictures import PictureLimits
 from parley.transports.websocket.session import SocketCall
 from parley.transports.websocket.transport import SocketTransport
 
-# Calls of tools that may wait for the client at a time.
-MOST_ASKED = 16
-# Longest wait for the client's request to answer what its tools returned. Where the answer came before the
-# request, it could not carry the request's metadata any more.
-REQUESTED_S = 0.3
 NO_TURN = "there is no turn to respond to"
 # Rows of the transports.
 SOCKET, TRACKS = "websocket", "realtime_webrtc"
 # A turn that a client has ended had no voice if none was detected within this time.
 VOID_MS = 2_000
-
-
-class _AskedTools:
-    """Tools of one call that its client runs, and the calls that wait for its answer.
-
-    Args:
-        transport: sends the calls to the client.
-        usage: tokens of the requests that call them.
-    """
-
-    def __init__(self, transport: SocketTransport, usage: ReplyUsage) -> None:
-        self._transport, self._usage = transport, usage
-        self._asked: dict[str, asyncio.Future[str]] = {}
-        self._outputs: list[tuple[asyncio.Future[str], str]] = []
-        self._release: asyncio.TimerHandle | None = None
-
-    def take_usage(self) -> Usage | None:
-        """Return the tokens of the request that calls a tool, once; None where they are not known."""
-        return self._usage.take_of_call()
-
-    def answer(self, call_id: str, output: str) -> None:
-        """Take the client's answer to a call of a tool. Raises Refusal when it is not awaited."""
-        asked = self._asked.pop(call_id, None)
-        if asked is None or asked.done():
-            raise ProtocolError(
-                "this call no longer expects the output",
-                code="item_not_found",
-                param="item.call_id",
-            )
-        self._hold(asked, output)
-
-    async def until_requested(self) -> None:
-        """Wait until the client requests the answer to what a tool has returned, for a moment at most."""
-        returned: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._hold(returned, "")
-        await returned
-
-    def _hold(self, asked: asyncio.Future[str], output: str) -> None:
-        self._outputs.append((asked, output))
-        if self._release is None:
-            self._release = asyncio.get_running_loop().call_later(REQUESTED_S, self.release)
-
-    def release(self) -> None:
-        """Return the outputs of tools to the model: the client has requested its answer."""
-        release, self._release = self._release, None
-        if release is not None:
-            release.cancel()
-        outputs, self._outputs = self._outputs, []
-        for asked, output in outputs:
-            if not asked.done():
-                asked.set_result(output)
-
-    async def run(self, key: str, name: str, arguments: str, timeout_s: float) -> str:
-        """Have the client run a tool.
-
-        Raises:
-            EngineError: the client cannot be asked.
-            EffectUnknownError: the client was asked, and did not answer.
-        """
-        session = self._transport.session
-        if session.gone.is_set() or len(self._asked) >= MOST_ASKED:
-            raise EngineError("the client cannot be reached", engine=name)
-        call_id = f"call_{uuid.uuid4().hex[:24]}"
-        asked: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._asked[call_id] = asked
-        gone = asyncio.create_task(session.gone.wait(), name="tool.gone")
-        self._transport.report(ToolCalled(call_id, name, arguments, self.take_usage()))
-        try:
-            ends: set[asyncio.Future[Any]] = {asked, gone}
-            await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            # The output may have come, and wait for the request to answer it.
-            self.release()
-            if asked.done():
-                return asked.result()
-            raise EffectUnknownError("the client did not answer", engine=name)
-        finally:
-            gone.cancel()
-            self._asked.pop(call_id, None)
 
 
 class _ActionHandler:
@@ -224,7 +147,7 @@ class _ActionHandler:
         engines: Engines,
         transport: SocketTransport,
         call: Call,
-        asked: _AskedTools,
+        asked: ToolRequests,
         requested: RequestedSettings,
         answers: TurnAnswers,
         mcp: ClientMcp,
@@ -479,6 +402,7 @@ async def run_socket_session(
     facts: Mapping[str, Any] | None = None,
     connection: EventConnection | None = None,
     imitated: Callable[[str], Awaitable[np.ndarray]] | None = None,
+    lost: LostCall = NO_LOST_CALL,
 ) -> None:
     """Hold one call.
 
@@ -491,12 +415,13 @@ async def run_socket_session(
         facts: sent to the client at the beginning, where its protocol has a field for them.
         connection: whose tracks carry the sound; None: the messages do.
         imitated: returns the sound of a reference voice, or raises PeerError; None: there are none.
+        lost: call that goes on.
     """
     protocol = session.protocol
     entry = UnitEntry()
     live = _live_call(engines, conversation, session, connection)
     transport = _transport_of(engines, session, live, entry, connection, mode)
-    asked = _AskedTools(transport, ReplyUsage(live.events, transport.report))
+    asked = ToolRequests(transport, ReplyUsage(live.events, transport.report))
     mcp, requested = _requested_by(engines, transport, live.events, asked)
     client = SocketClient(
         greets=protocol.greets,
@@ -541,6 +466,9 @@ async def run_socket_session(
         rules=rules,
         answers=answers,
         choices=choices,
+        reconnected="" if lost.is_lost else None,
+        earlier=lost.earlier,
+        line=lost.line,
     )
     ends: list[CallEnding] = []
     call.events.subscribe(CallEnding, ends.append)
@@ -636,7 +564,7 @@ def _transport_of(
 
 
 def _requested_by(
-    engines: Engines, transport: SocketTransport, events: CallEvents, asked: _AskedTools
+    engines: Engines, transport: SocketTransport, events: CallEvents, asked: ToolRequests
 ) -> tuple[ClientMcp, RequestedSettings]:
     """Return the MCP servers of a client, and the settings that it requests."""
     session = transport.session
@@ -677,7 +605,12 @@ async def _until_configured(session: SocketCall) -> None:
 
 
 def _facts(engines: Engines, mode: str) -> Mapping[str, Any]:
-    return {"mode": mode, **engines.describe()}
+    takes = {"text": takes_text(engines, mode), "pictures": picture_limits(engines, mode) is not None}
+    return {
+        "mode": mode,
+        "takes": [name for name, is_taken in takes.items() if is_taken],
+        **engines.describe(),
+    }
 
 
 def _send_text(text: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ when the caller interrupted (``forced_listening``). No frames pass here: ``omni`
 it itself; before the first engine is ready it waits; otherwise it passes unchanged.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -18,6 +19,7 @@ from pipecat.frames.frames import (
     InterruptionFrame,
     OutputTransportMessageUrgentFrame,
     TTSAudioRawFrame,
+    TTSTextFrame,
     UserStartedSpeakingFrame,
     UserStoppedSpeakingFrame,
     VADUserStartedSpeakingFrame,
@@ -39,6 +41,8 @@ from parley.protocols.client_protocol import Faltered, Ready, UnitOver
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
 
+# Words of the voice between two units: more than a minute of speech.
+MOST_WORDS = 256
 # Shorter units are ticked by the clock even where they come from a client that is notified of each.
 LEAST_ARRIVAL_MS = 200
 
@@ -92,6 +96,8 @@ class EngineConversation:
         # The voice speaks by itself until then: an engine of its own words has to listen.
         self._voice_until_us = 0
         self._result: UnitResult | None = None
+        # Its words since the last unit, for a client that is notified of units.
+        self._voice_words: deque[str] = deque(maxlen=MOST_WORDS)
         self.is_paused = self._caller_voiced = False
         self._listening = ForcedListening()
         self.engine_input = EngineInput(settings.camera)
@@ -157,6 +163,7 @@ class EngineConversation:
         if not self.captures:
             self._listening.interrupt(engine_speaks=self.voice.is_speaking)
         self._voice_until_us = 0
+        self._voice_words.clear()
         self.voice.drop()
 
     def take(self, frame: Frame) -> bool:
@@ -168,6 +175,8 @@ class EngineConversation:
             samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
             from_us = max(self._voice_until_us, self._clock.now_us())
             self._voice_until_us = from_us + samples * 1_000_000 // frame.sample_rate
+        elif isinstance(frame, TTSTextFrame):
+            self._voice_words.append(frame.text.strip())
         return False
 
     async def pause(self) -> None:
@@ -263,7 +272,9 @@ class EngineConversation:
         if self._outlet.reports_units and result is not None:
             by_arrival = self._ticker is not None and self._ticker.by_arrival
             lost = tick.left_out_ms // self.unit_ms if by_arrival and self.unit_ms else 0
-            self.voice.follow(_unit_over(result, tick, lost=lost))
+            words = "".join(f"{word} " for word in self._voice_words)
+            self._voice_words.clear()
+            self.voice.follow(_unit_over(replace(result, text=result.text + words), tick, lost=lost))
         self._outlet.on_tick(tick)
 
     async def yielded(self) -> None:

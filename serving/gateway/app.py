@@ -12,7 +12,7 @@ that. Any other gets 503, or 429 where one client or one session has used up its
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -123,6 +123,7 @@ def create_app(
     settings: ServerSettings,
     *,
     run_call: RunCall,
+    end_lost: Callable[[str], Awaitable[None]] | None = None,
     describe: Callable[[], dict[str, object]],
     open_door: Callable[[OnConnection], Door],
     conversations: Conversations | None = None,
@@ -159,6 +160,7 @@ def create_app(
     Args:
         settings: bounds.
         run_call: runs one conversation to its end.
+        end_lost: ends the call of a session whose client goes on over a new connection.
         describe: returns facts for ``/status`` (engines, versions).
         open_door: builds the WebRTC signalling around a callback (``transports.webrtc.signaling.Signaling``).
         conversations: of this process; without them there is no sessions API.
@@ -303,7 +305,7 @@ def create_app(
     app.include_router(routes.router())
     gateway = _Gateway(settings, calls, bodies, usage, access, operators, audit, chooser, door)
     models = model_names(modes)
-    sockets, held = _sockets_of(gateway, operations, default_mode)
+    sockets, held = _sockets_of(gateway, operations, default_mode, end_lost)
     if modes:
         for router in _socket_routes(gateway, sockets, held, default_mode):
             app.include_router(router)
@@ -473,7 +475,10 @@ class _Gateway:
 
 
 def _sockets_of(
-    gateway: _Gateway, operations: Operations, default_mode: str
+    gateway: _Gateway,
+    operations: Operations,
+    default_mode: str,
+    end_lost: Callable[[str], Awaitable[None]] | None,
 ) -> tuple[RealtimeSockets, HeldRealtimeCalls]:
     """Return the sockets of clients with a protocol of their own, and their calls over WebRTC."""
     held = HeldRealtimeCalls()
@@ -486,6 +491,8 @@ def _sockets_of(
         apps=operations.apps,
         held=held,
         default_mode=default_mode,
+        is_counted=gateway.bodies.is_counted,
+        end_lost=end_lost,
         chooser=gateway.chooser,
     )
     return sockets, held

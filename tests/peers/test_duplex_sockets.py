@@ -401,6 +401,49 @@ async def test_the_two_tier_engine_answers_a_spoken_question_in_results(tmp_path
         assert "ten until two" in page
 
 
+async def test_a_typed_question_is_answered_in_results(one_line: Site):
+    await one_line.is_free()
+    async with client(one_line.served) as one:
+        await one.send("text", text="What are your opening hours on saturday?")
+        assert (await one.next("error"))["code"] == "not_ready"
+        assert (await one.prepared())["takes"] == ["text", "pictures"]
+        await one.send("text", text=" ")
+        assert (await one.next("error"))["param"] == "text"
+        await one.send("text", text="What are your opening hours on saturday?")
+        said, text = 0, ""
+        async with asyncio.timeout(60):
+            while "ten until two" not in text:
+                await one.chunk()
+                result = await one.next("result")
+                said += len(samples_in(result["audio_data"]))
+                text += result["text"]
+                await asyncio.sleep(1)
+        assert said > 24_000
+
+
+async def test_a_client_that_lost_its_socket_goes_on_with_its_call(one_line: Site):
+    await one_line.is_free()
+    served = one_line.served
+    async with client(served) as first:
+        session_id = (await first.prepared())["session_id"]
+        await first.goes_on()
+        # The only line is that of the socket whose loss the server has not noticed.
+        path = f"/ws/duplex/adx_test?session={session_id}&reconnect=true"
+        async with client(served, path) as again:
+            assert (await again.prepared())["session_id"] == session_id
+            await again.goes_on()
+            await first.ended()
+            await again.send("stop")
+            await again.ended()
+    async with httpx.AsyncClient(base_url=served.address) as http:
+        page = (await http.get(f"/api/sessions/{session_id}/timeline", params={"kind": "joined"})).json()
+    assert len(page["events"]) == 2
+    with pytest.raises(InvalidStatus) as refused:
+        async with client(served, "/ws/duplex/adx_test?reconnect=true"):
+            pass
+    assert refused.value.response.status_code == 400
+
+
 @pytest.mark.paired
 async def test_a_page_plays_a_reply_without_silence_in_it(tmp_path: Path):
     """The page sends a second at a time, and begins to play 200 ms after the first sound of a reply."""

@@ -317,6 +317,10 @@ class SocketCall:
             self.over("timeout", message)
             self._hang_up(("timeout", message))
 
+    async def leave(self) -> None:
+        """End the call as if the client had left: it goes on over another connection."""
+        self._hang_up()
+
     def _hang_up(self, why: tuple[str, str] | None = None) -> None:
         """Send the messages that are queued for the client, and accept nothing more.
 

@@ -55,7 +55,7 @@ from parley.serving.gateway.http.requests import BodyError, check_origin
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.line_request import Queueing
 from parley.serving.gateway.settings import ServerTuning
-from parley.serving.gateway.sockets.eval_socket import close_socket
+from parley.serving.gateway.sockets.eval_socket import IsCounted, close_socket
 from parley.serving.gateway.sockets.first_message import FirstMessage, is_minicpm
 from parley.serving.gateway.sockets.replayable_socket import ReplayableSocket
 from parley.serving.gateway.webrtc.held_calls import MOST_FOLLOWING, HeldRealtimeCalls
@@ -108,6 +108,8 @@ class RealtimeSockets:
         apps: switches of the surfaces.
         held: calls over WebRTC, for further connections to them.
         default_mode: of clients that request none.
+        is_counted: returns whether the client of a body goes on with a call that it has lost.
+        end_lost: ends the call of a session whose client goes on over a new connection.
         chooser: has the voices that clients may choose.
     """
 
@@ -122,6 +124,8 @@ class RealtimeSockets:
         apps: Apps,
         held: HeldRealtimeCalls,
         default_mode: str,
+        is_counted: IsCounted,
+        end_lost: Callable[[str], Awaitable[None]] | None = None,
         chooser: CallChooser | None = None,
     ) -> None:
         self._settings = settings
@@ -132,6 +136,8 @@ class RealtimeSockets:
         self._apps = apps
         self._held = held
         self._default_mode = default_mode
+        self._is_counted = is_counted
+        self._end_lost = end_lost
         self._chooser = chooser
 
     def router(self) -> APIRouter:
@@ -263,9 +269,13 @@ class RealtimeSockets:
 
     @staticmethod
     def _body_of(websocket: WebSocket, mode: str) -> dict[str, object]:
-        """Return the request of a client: the mode, and the session that it names."""
-        session_id = websocket.query_params.get("session")
-        return {"mode": mode, **({"session": session_id} if session_id else {})}
+        """Return the request of a client: the mode, the session that it names, and if it lost its call."""
+        body: dict[str, object] = {"mode": mode}
+        if session_id := websocket.query_params.get("session"):
+            body["session"] = session_id
+        if websocket.query_params.get("reconnect") == "true":
+            body["reconnect"] = True
+        return body
 
     async def serve(
         self,
@@ -294,6 +304,8 @@ class RealtimeSockets:
             # First, so that no token is used up by a socket that its path refuses.
             protocol = make()
             uses_recogniser = self._calls.uses_recogniser(wanted)
+            if body.get("reconnect"):
+                await self._leave_lost(websocket, body, app)
             async with self.admitted(
                 websocket, body, app=app, uses_recogniser=uses_recogniser, may_wait=protocol.queues
             ) as admitted:
@@ -322,6 +334,7 @@ class RealtimeSockets:
                     transport=protocol.name,
                     silent=silent,
                     counts_silence=silent is None,
+                    is_counted=await self._is_counted(body),
                 )
         except (HTTPException, AgentError) as error:
             await deny(websocket, error)
@@ -330,6 +343,17 @@ class RealtimeSockets:
         finally:
             if silent is not None:
                 silent.give_back()
+
+    async def _leave_lost(self, websocket: WebSocket, body: Mapping[str, object], app: AppId) -> None:
+        """End the call that a client goes on with, before its line and its share are counted anew.
+
+        The loss of a socket may be noticed minutes later. Raises as ``_check``.
+        """
+        check_origin(websocket, allowed=self._settings.allowed_origins)
+        self._apps.check(app)
+        await self._check_body(body, await self._access.check(websocket, app))
+        if self._end_lost is not None:
+            await self._end_lost(str(body["session"]))
 
     @asynccontextmanager
     async def admitted(
