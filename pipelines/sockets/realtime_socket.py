@@ -62,7 +62,6 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.lifecycle import LOST
 from parley.pipelines.sockets.answer_state import AnswerWait, TurnAnswers
-from parley.pipelines.sockets.asked_tools import AskedTools
 from parley.pipelines.sockets.client_checks import (
     check_text,
     checked_text,
@@ -75,6 +74,7 @@ from parley.pipelines.sockets.client_mcp import ClientMcp
 from parley.pipelines.sockets.client_tools import RequestedSettings
 from parley.pipelines.sockets.out_of_band import OutOfBandAnswers
 from parley.pipelines.sockets.reply_usage import ReplyUsage
+from parley.pipelines.sockets.tool_requests import ToolRequests
 from parley.pipelines.voice.cascade import run_conversation
 from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.dialogue.rtvi import typed_message
@@ -147,7 +147,7 @@ class _ActionHandler:
         engines: Engines,
         transport: SocketTransport,
         call: Call,
-        asked: AskedTools,
+        asked: ToolRequests,
         requested: RequestedSettings,
         answers: TurnAnswers,
         mcp: ClientMcp,
@@ -421,7 +421,7 @@ async def run_socket_session(
     entry = UnitEntry()
     live = _live_call(engines, conversation, session, connection)
     transport = _transport_of(engines, session, live, entry, connection, mode)
-    asked = AskedTools(transport, ReplyUsage(live.events, transport.report))
+    asked = ToolRequests(transport, ReplyUsage(live.events, transport.report))
     mcp, requested = _requested_by(engines, transport, live.events, asked)
     client = SocketClient(
         greets=protocol.greets,
@@ -563,7 +563,7 @@ def _transport_of(
 
 
 def _requested_by(
-    engines: Engines, transport: SocketTransport, events: CallEvents, asked: AskedTools
+    engines: Engines, transport: SocketTransport, events: CallEvents, asked: ToolRequests
 ) -> tuple[ClientMcp, RequestedSettings]:
     """Return the MCP servers of a client, and the settings that it requests."""
     session = transport.session

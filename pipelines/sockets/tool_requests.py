@@ -18,7 +18,7 @@ MOST_ASKED = 16
 REQUESTED_S = 0.3
 
 
-class AskedTools:
+class ToolRequests:
     """Tools of one call that its client runs, and the calls that wait for its answer.
 
     Args:

@@ -4,8 +4,8 @@ import asyncio
 
 from pipecat.transports.base_transport import TransportParams
 
-from parley.pipelines.sockets.asked_tools import REQUESTED_S, AskedTools
 from parley.pipelines.sockets.reply_usage import ReplyUsage
+from parley.pipelines.sockets.tool_requests import REQUESTED_S, ToolRequests
 from parley.protocols.client_protocol import Began
 from parley.protocols.openai_realtime import OpenAIRealtime
 from parley.runtime.event_stream import CallEvents
@@ -32,7 +32,7 @@ def output_of(left_after_s: float, *, timeout_s: float = 60.0) -> str:
             reply_of=lambda _context: None,
             reply_named=lambda _frame: None,
         )
-        asked = AskedTools(transport, ReplyUsage(CallEvents(), transport.report))
+        asked = ToolRequests(transport, ReplyUsage(CallEvents(), transport.report))
         call = asyncio.create_task(asked.run("key", "order", "{}", timeout_s))
         called = await client.until("response.function_call_arguments.done")
         await asyncio.sleep(1)
