@@ -364,8 +364,8 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
         """Check the Python version and the credentials; see ``ServiceRow.check``."""
         if sys.version_info < (3, 12):
             raise ConfigError(
-                f"{self.name!r} cannot run here: Amazon's SDK needs Python 3.12 or newer and Parley runs on "
-                f"Python 3.11; choose another duplex.engine"
+                f"{self.name!r} cannot run here: Amazon's SDK needs Python 3.12 or newer, and this is Python "
+                f"{sys.version_info[0]}.{sys.version_info[1]}; choose another engine, or a newer Python"
             )
         super().check()
 

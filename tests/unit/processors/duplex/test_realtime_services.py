@@ -88,7 +88,7 @@ def test_a_missing_package_names_what_to_install(name: str, monkeypatch: pytest.
 def test_nova_sonic_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch):
     for key in KEYS["nova_sonic"]:
         monkeypatch.setenv(key, "a key")
-    with pytest.raises(ConfigError, match=r"Python 3\.12 or newer and Parley runs on Python 3\.11"):
+    with pytest.raises(ConfigError, match=r"Python 3\.12 or newer, and this is Python 3\.11"):
         plan_realtime(deployment("nova_sonic"))
 
 
