@@ -60,7 +60,7 @@ from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float
 from parley.models.stt import Transcript
 from parley.models.turn import TurnCompleteness, TurnEstimate
 from parley.processors.perception.owed_words import WordsOwedFrame
-from parley.processors.turns.estimates import CallEstimates, Look
+from parley.processors.turns.estimates import CallEstimates, Occasion
 from parley.processors.turns.heard_pause import HeardPause
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -312,7 +312,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._inference is not None:
             # The answer about an earlier pause is useless now; its thread may finish.
             self._inference.cancel()
-        self._start_inference(self._model, bytes(self._audio), Look.PAUSE, self._heard_ms)
+        self._start_inference(self._model, bytes(self._audio), Occasion.PAUSE, self._heard_ms)
 
     def _on_voice_resumed(self, _event: VoiceResumed) -> None:
         if self._guesser is not None:
@@ -340,17 +340,17 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._early is not None and self._is_enough(self._early):
             self._complete(self._early)
         elif self._early is not None or self._inference is None:
-            self._start_inference(self._model, self._confirmed, Look.CONFIRMED, self._confirmed_ms)
+            self._start_inference(self._model, self._confirmed, Occasion.CONFIRMED, self._confirmed_ms)
 
     @property
     def _heard_ms(self) -> int:
         return self._heard_bytes // PCM_BYTES_PER_SAMPLE * 1_000 // self._rate_hz
 
-    def _start_inference(self, model: TurnCompleteness, pcm: bytes, look: Look, heard_ms: int) -> None:
+    def _start_inference(self, model: TurnCompleteness, pcm: bytes, look: Occasion, heard_ms: int) -> None:
         work = self._infer(model, pcm, look, heard_ms)
         self._inference = self.task_manager.create_task(work, f"{self}::completeness")
 
-    async def _infer(self, model: TurnCompleteness, pcm: bytes, look: Look, heard_ms: int) -> None:
+    async def _infer(self, model: TurnCompleteness, pcm: bytes, look: Occasion, heard_ms: int) -> None:
         loop = asyncio.get_running_loop()
         asked_in_voice = self._voice
         wants_voice_end = self._endpointer.wants_voice_end and not self._has_voice_end
@@ -375,7 +375,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         if self._voice:
             self._early = estimate
         elif asked_in_voice and not self._is_enough(estimate):
-            self._start_inference(model, self._confirmed, Look.CONFIRMED, self._confirmed_ms)
+            self._start_inference(model, self._confirmed, Occasion.CONFIRMED, self._confirmed_ms)
         else:
             self._complete(estimate)
             await self._rearm()
@@ -418,7 +418,7 @@ class EndpointStopStrategy(BaseUserTurnStopStrategy):
         """
         if self._model is not None and self._inference is None:
             self._endpointer.on_look(self._clock.now_ms())
-            self._start_inference(self._model, bytes(self._audio), Look.LATER, self._heard_ms)
+            self._start_inference(self._model, bytes(self._audio), Occasion.LATER, self._heard_ms)
 
     async def _decide(self) -> None:
         endpoint = self._endpointer.on_deadline(self._clock.now_ms())

@@ -19,7 +19,7 @@ from parley.runtime.event_stream import CallEvents
 SAME_PLACE_MS = 80
 
 
-class Look(StrEnum):
+class Occasion(StrEnum):
     """Occasion of an estimate."""
 
     PAUSE = "pause"
@@ -40,7 +40,7 @@ class CallEstimates:
         self._events, self._model = events, model
         self._recorded = [each for each in recorded if each.model == model]
 
-    def settled(self, made: TurnEstimate, look: Look, heard_ms: int) -> TurnEstimate:
+    def settled(self, made: TurnEstimate, look: Occasion, heard_ms: int) -> TurnEstimate:
         """Return the estimate that counts: that of the recorded call at this place, or the one just made."""
         near = [
             each

@@ -6,17 +6,21 @@ import pytest
 
 from parley.core.call_events import TurnEstimated
 from parley.models.turn import TurnEstimate
-from parley.processors.turns.estimates import SAME_PLACE_MS, CallEstimates, Look
+from parley.processors.turns.estimates import SAME_PLACE_MS, CallEstimates, Occasion
 from parley.runtime.event_stream import CallEvents
 
 MADE = TurnEstimate(0.2, -1.0)
 
 
-def recorded(heard_ms: int, complete: float, look: Look = Look.LATER, model: str = "m 1") -> TurnEstimated:
+def recorded(
+    heard_ms: int, complete: float, look: Occasion = Occasion.LATER, model: str = "m 1"
+) -> TurnEstimated:
     return TurnEstimated(0, model=model, look=look.value, heard_ms=heard_ms, complete=complete)
 
 
-async def settled(*before: TurnEstimated, look: Look = Look.LATER) -> tuple[TurnEstimate, TurnEstimated]:
+async def settled(
+    *before: TurnEstimated, look: Occasion = Occasion.LATER
+) -> tuple[TurnEstimate, TurnEstimated]:
     """Return what counts of a look after a second, and what is published."""
     events, seen = CallEvents(), list[TurnEstimated]()
     events.subscribe(TurnEstimated, seen.append)
@@ -43,7 +47,7 @@ async def test_a_look_at_the_same_place_has_the_recorded_estimate():
     "other",
     [
         recorded(1_001 + SAME_PLACE_MS, 0.9),
-        recorded(1_000, 0.9, look=Look.PAUSE),
+        recorded(1_000, 0.9, look=Occasion.PAUSE),
         recorded(1_000, 0.9, model="m 2"),
     ],
 )
