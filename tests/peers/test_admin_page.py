@@ -172,6 +172,29 @@ async def test_a_caller_who_waits_for_a_line_is_shown_and_removed(chromium: str,
         assert calls.queued() == [] and person.complaints == []
 
 
+async def test_the_page_is_in_german_where_that_is_chosen(chromium: str, tmp_path: Path) -> None:
+    async with site(tmp_path) as served, operator(chromium, served) as person:
+        await person.state("live")
+        served.app.state.calls.queue.join("l_0", transport="webrtc")
+        row = person.part("queue").locator("tr")
+        await expect(row).to_contain_text("a caller (webrtc)")
+        await person.part("language").select_option("de")
+        await expect(row).to_contain_text("ein Anrufer (webrtc)")
+        await expect(row.get_by_role("button")).to_have_text("Entfernen")
+        await expect(person.page.locator("#queue-title")).to_have_text("Warteschlange")
+        await expect(person.part("state")).to_have_text("Aktuell")
+        await expect(person.part("tiles")).to_contain_text("wartend")
+        await expect(person.part("eta")).to_contain_text("Noch nichts gemessen.")
+        await row.get_by_role("button").click()
+        await expect(person.part("confirm")).to_contain_text("aus der Warteschlange entfernen?")
+        await person.page.keyboard.press("Escape")
+        await person.page.reload()
+        await expect(row).to_contain_text("ein Anrufer (webrtc)")
+        await person.part("language").select_option("en")
+        await expect(row).to_contain_text("a caller (webrtc)")
+        assert person.complaints == []
+
+
 async def test_a_question_asked_before_the_last_has_closed_is_answered_by_itself(
     chromium: str, tmp_path: Path
 ):

@@ -43,6 +43,22 @@ async def test_the_token_of_the_address_logs_in_and_leaves_the_address(chromium:
         await expect(person.part("notice")).to_be_visible()
 
 
+async def test_the_page_is_in_german_where_that_is_chosen(chromium: str, server: RunningServer):
+    async with visit(chromium, f"{address(server)}/sessions#token={TOKEN}") as person:
+        await person.state("live")
+        rows = person.part("found").locator("li")
+        await expect(rows.first).to_contain_text("1 turn · text")
+        await person.part("language").select_option("de")
+        await expect(rows.first).to_contain_text("1 Beitrag · Text")
+        await expect(person.part("state")).to_have_text("Bereit")
+        await expect(person.page.locator("#sessions-title")).to_have_text("Gespräche")
+        await expect(person.page.get_by_role("button", name="Suchen")).to_be_visible()
+        await person.part("words").fill("no such words anywhere")
+        await person.part("words").press("Enter")
+        await expect(person.part("none")).to_have_text("Kein Gespräch passt dazu.")
+        assert not person.complaints
+
+
 async def test_an_operator_finds_a_session_by_its_words_and_opens_it(chromium: str, server: RunningServer):
     async with visit(chromium, f"{address(server)}/sessions") as person:
         await person.state("locked")

@@ -2,7 +2,8 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openPage } from "./support/page.js";
 import { Bubbles } from "../../web/shared/bubbles.js";
-import { SessionRecord, lastTurns } from "../../web/shared/record.js";
+import { translate } from "../../web/shared/language.js";
+import { DECLINE, SessionRecord, lastTurns } from "../../web/shared/record.js";
 
 const AT_US = 1_700_000_000_000_000;
 const event = (kind, seq, payload, { key = `k${seq}`, offsetUs = seq } = {}) => ({ kind, seq, key, event_us: AT_US + offsetUs, payload });
@@ -249,4 +250,25 @@ test("a desk shows what was perceived and the note for the model; the caller's p
   assert.match(desk.root.querySelector('[data-role="note"]').textContent, /“Card 42 is blocked\.”/);
   assert.equal(caller.root.querySelector('[data-role="tag"]'), null);
   assert.doesNotMatch(caller.root.textContent, /Card 42/);
+});
+
+test("in another language notes and names are written anew, and so is the button's refusal of an offer", () => {
+  const window = openPage({ languages: ["en"] });
+  document.documentElement.dataset.translated = "";
+  const root = document.createElement("div");
+  document.body.append(root);
+  const record = new SessionRecord(new Bubbles(root));
+  record.take(event("tier", 1, { tier: "human", epoch: 2, reason: "taken" }));
+  record.take(user(2, DECLINE));
+  record.take(bot(3, "r1", "All right.", { truncated: true }));
+  const said = root.querySelector('[data-role="user-turn"]');
+  assert.equal(said.querySelector(".bubble").textContent, DECLINE);
+  window.localStorage.setItem("parley.language", "de");
+  translate(document);
+  assert.equal(said.querySelector(".unseen").textContent, "Sie: ");
+  assert.equal(said.querySelector(".bubble").textContent, "Nein, lieber nicht.");
+  // What was said is what the server read.
+  assert.equal(said.querySelector(".bubble span").title, DECLINE);
+  assert.doesNotMatch(root.querySelector('[data-role="note"]').textContent, /colleague/);
+  assert.notEqual(root.querySelector(".cut").textContent, "cut off");
 });

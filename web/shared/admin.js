@@ -14,8 +14,10 @@ import { element, found, part, showNotice, write } from "./element.js";
 import { messageOf } from "./guards.js";
 import { keyed } from "./lists.js";
 import { LiveCalls } from "./live_calls.js";
+import { chooseLanguage, t, translate } from "./operator_language.js";
 
 /** @import { LiveCall, Status } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 /** @import { CardActions } from "./admin_card.js" */
 
 const LOOK_MS = 2_000;
@@ -25,8 +27,10 @@ const NOTICE_MS = 8_000;
 
 /** @typedef {"loading" | "locked" | "live" | "paused" | "away"} PageState */
 
-/** @type {Record<PageState, string>} */
-const STATES = { loading: "Loading", locked: "Locked", live: "Live", paused: "Paused", away: "Server unreachable" };
+/** @type {Record<PageState, Key>} */
+const STATES = { loading: "op_loading", locked: "op_locked", live: "op_live", paused: "op_paused", away: "op_away" };
+// Lists whose nodes have words of their own, and are made anew in another language.
+const LISTS = ["tiles", "workers", "queue", "live", "models", "calls", "circuits", "failures", "processes", "documents", "voices"];
 
 const parts = {
   state: part("state", HTMLElement),
@@ -71,9 +75,10 @@ class Page {
   #estimates = new EstimatesCard(this.#actions);
   #library = new LibraryCards(this.#actions);
   #storage = new StorageCard(this.#actions);
+  #settings = new SettingsCard(this.#actions);
 
   begin() {
-    new SettingsCard(this.#actions);
+    chooseLanguage(part("language", HTMLSelectElement), () => this.#onLanguage());
     const offered = api.offeredToken();
     parts.login.addEventListener("submit", (event) => {
       event.preventDefault();
@@ -83,6 +88,14 @@ class Page {
     parts.confirm.addEventListener("close", () => parts.confirm.open || this.#decide?.(parts.confirm.returnValue));
     document.addEventListener("visibilitychange", () => this.#onVisibility());
     this.#begin(offered);
+  }
+
+  #onLanguage() {
+    const state = /** @type {PageState} */ (document.body.dataset.state);
+    this.#show(state);
+    for (const role of LISTS) part(role, HTMLElement).replaceChildren();
+    this.#settings.draw();
+    if (state === "live") this.#lookAgain();
   }
 
   /** @param {string | null} offered token of the address */
@@ -164,7 +177,7 @@ class Page {
   #show(state) {
     const was = document.body.dataset.state;
     document.body.dataset.state = state;
-    write(parts.state, STATES[state]);
+    write(parts.state, t(STATES[state]));
     parts.open.hidden = state === "locked" || state === "loading" || (state === "away" && was === "loading");
     parts.locked.hidden = state !== "locked";
     parts.logOut.hidden = state === "locked";
@@ -239,10 +252,9 @@ class Page {
 
   /** @param {LiveCall} call */
   async #endCall({ call_id: id, transport }) {
-    const text = "What is being said goes on for two seconds at most.";
-    if (!(await this.#confirmed("End this call?", text, "End"))) return;
+    if (!(await this.#confirmed(t("admin_end_title"), t("admin_end_text"), t("admin_end")))) return;
     await api.endCall(id);
-    this.#say(`The call (${transport}) ends.`);
+    this.#say(t("admin_call_ends", { transport }));
     await this.#lookAgain();
   }
 
@@ -265,13 +277,13 @@ class Page {
   /** @param {Status} status */
   #tiles(status) {
     const tiles = [
-      { key: "calls", label: "calls", value: status.calls },
-      { key: "waiting", label: "waiting", value: status.waiting + status.queue_length },
-      { key: "duplex", label: "in a call", value: status.duplex_workers },
-      { key: "busy", label: "busy", value: status.busy_workers },
-      { key: "idle", label: "idle", value: status.idle_workers },
-      { key: "loading", label: "loading", value: status.loading_workers },
-      { key: "down", label: "in error or offline", value: status.error_workers + status.offline_workers },
+      { key: "calls", label: t("admin_tile_calls"), value: status.calls },
+      { key: "waiting", label: t("admin_tile_waiting"), value: status.waiting + status.queue_length },
+      { key: "duplex", label: t("admin_tile_duplex"), value: status.duplex_workers },
+      { key: "busy", label: t("admin_tile_busy"), value: status.busy_workers },
+      { key: "idle", label: t("admin_tile_idle"), value: status.idle_workers },
+      { key: "loading", label: t("admin_tile_loading"), value: status.loading_workers },
+      { key: "down", label: t("admin_tile_down"), value: status.error_workers + status.offline_workers },
     ];
     // Without workers their tiles would show nothing.
     const shown = status.total_workers ? tiles : tiles.slice(0, 2);
@@ -294,4 +306,5 @@ function makeTile({ label }) {
   return made;
 }
 
+translate(document);
 new Page().begin();

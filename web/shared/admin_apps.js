@@ -3,6 +3,7 @@
 import * as api from "./admin_api.js";
 import { element, found, part } from "./element.js";
 import { keyed } from "./lists.js";
+import { t } from "./operator_language.js";
 
 /** @import { App } from "../types/server.js" */
 /** @import { CardActions } from "./admin_card.js" */
@@ -39,7 +40,7 @@ export class AppsCard {
       try {
         const app = await api.switchApp(id, enabled);
         updateApp(made, app);
-        this.#actions.say(`${name} is ${app.enabled ? "open" : "closed"}.`);
+        this.#actions.say(t(app.enabled ? "admin_app_open" : "admin_app_closed", { name }));
       } finally {
         button.removeAttribute("aria-busy");
       }

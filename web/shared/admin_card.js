@@ -2,6 +2,7 @@
 
 import { element, write } from "./element.js";
 import { span } from "./lists.js";
+import { t } from "./operator_language.js";
 
 /**
  * @typedef {object} CardActions
@@ -43,7 +44,14 @@ export const words = (name) => name.replaceAll("_", " ");
  *
  * @type {(at: string | null) => string}
  */
-export const ago = (at) => (at ? span(Math.max(0, (Date.now() - Date.parse(at)) / 1000)) : "–");
+export const since = (at) => (at ? span(Math.max(0, (Date.now() - Date.parse(at)) / 1000)) : "–");
+
+/**
+ * Return how long ago that was, in words.
+ *
+ * @type {(at: string) => string}
+ */
+export const ago = (at) => t("admin_ago", { time: since(at) });
 
 /** @param {number} bytes */
 export function megabytes(bytes) {
@@ -58,17 +66,6 @@ export function megabytes(bytes) {
 export function sizeOf(bytes) {
   if (bytes < 1e6) return `${Math.ceil(bytes / 1e3)} kB`;
   return bytes < 1e9 ? `${(bytes / 1e6).toFixed(1)} MB` : `${(bytes / 1e9).toFixed(2)} GB`;
-}
-
-/**
- * Return a number of things.
- *
- * @param {number} number
- * @param {string} one
- * @param {string} [many]
- */
-export function count(number, one, many = `${one}s`) {
-  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
 }
 
 /**

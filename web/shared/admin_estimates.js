@@ -3,26 +3,28 @@
 import * as api from "./admin_api.js";
 import { element, found, part, write } from "./element.js";
 import { span } from "./lists.js";
+import { locale, t, worded } from "./operator_language.js";
 
 /** @import { EstimateSettings, Estimates } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 /** @import { CardActions } from "./admin_card.js" */
 
 /**
  * @typedef {object} Estimate
  * @property {keyof EstimateSettings} name
  * @property {"chat" | "half_duplex" | "audio_duplex" | "omni_duplex"} [learnt] task whose length is measured
- * @property {string} label
+ * @property {Key} label
  * @property {number} most
- * @property {string} [hint]
+ * @property {Key} [hint]
  */
 
 /** @type {Estimate[]} */
 const ESTIMATES = [
-  { name: "eta_chat_s", learnt: "chat", label: "Chat, s", most: 86_400 },
-  { name: "eta_half_duplex_s", learnt: "half_duplex", label: "Half duplex, s", most: 86_400 },
-  { name: "eta_audio_duplex_s", learnt: "audio_duplex", label: "Audio duplex, s", most: 86_400 },
-  { name: "eta_omni_duplex_s", learnt: "omni_duplex", label: "Omni duplex, s", most: 86_400 },
-  { name: "ema_alpha", label: "Weight of the newest conversation", most: 1, hint: "Share of the newest conversation in the measured length; 1 ignores all earlier ones." },
+  { name: "eta_chat_s", learnt: "chat", label: "admin_eta_chat", most: 86_400 },
+  { name: "eta_half_duplex_s", learnt: "half_duplex", label: "admin_eta_half_duplex", most: 86_400 },
+  { name: "eta_audio_duplex_s", learnt: "audio_duplex", label: "admin_eta_audio_duplex", most: 86_400 },
+  { name: "eta_omni_duplex_s", learnt: "omni_duplex", label: "admin_eta_omni_duplex", most: 86_400 },
+  { name: "ema_alpha", label: "admin_ema_alpha", most: 1, hint: "admin_ema_alpha_hint" },
 ];
 
 const parts = {
@@ -59,7 +61,7 @@ export class EstimatesCard {
   #make() {
     for (const { name, label, most, hint } of ESTIMATES) {
       const row = element("div");
-      const head = element("label", "", label);
+      const head = worded(element("label"), () => t(label));
       const input = element("input");
       input.type = "number";
       input.id = head.htmlFor = input.name = name;
@@ -67,7 +69,8 @@ export class EstimatesCard {
       input.min = "0";
       input.step = "any";
       input.required = true;
-      const note = element("small", "", hint ?? "");
+      const note = element("small");
+      if (hint) worded(note, () => t(hint));
       note.id = `${name}-note`;
       input.setAttribute("aria-describedby", note.id);
       row.append(head, input, note);
@@ -89,7 +92,7 @@ export class EstimatesCard {
       if (anyway || isUntouched) input.value = value;
       input.dataset.set = value;
       if (!learnt) continue;
-      const note = estimates ? measured(estimates, learnt) : "Nothing measured yet.";
+      const note = estimates ? measured(estimates, learnt) : t("admin_nothing_measured");
       write(found(`#${name}-note`, HTMLElement, parts.etaRows), note);
     }
     this.#mark();
@@ -109,14 +112,14 @@ export class EstimatesCard {
       const input = inputOf(name);
       if (!isGood(input)) {
         input.focus();
-        this.#actions.say(`${label}: enter a number above 0 and at most ${most.toLocaleString("en")}.`, { bad: true });
+        this.#actions.say(t("admin_eta_invalid", { label: t(label), most: most.toLocaleString(locale()) }), { bad: true });
         return;
       }
       if (input.value !== input.dataset.set) changed[name] = input.valueAsNumber;
     }
     this.#estimates = await api.setEstimates(changed);
     this.#write(true);
-    this.#actions.say("The estimates are saved, and waiting callers are informed.");
+    this.#actions.say(t("admin_eta_saved"));
     await this.#actions.lookAgain();
   }
 }
@@ -136,8 +139,8 @@ function measured(estimates, task) {
   const meanS = estimates[`ema_${task}_s`];
   const count = estimates[`ema_${task}_samples`];
   const least = estimates.ema_min_samples;
-  if (!count || meanS === null) return "Nothing measured yet.";
-  return `Measured: ${span(meanS)} from ${count}${count < least ? `; used from ${least} on` : ", in use"}.`;
+  if (!count || meanS === null) return t("admin_nothing_measured");
+  return t(count < least ? "admin_measured_later" : "admin_measured_in_use", { time: span(meanS), count, least });
 }
 
 /** @type {(input: HTMLInputElement) => boolean} */

@@ -1,8 +1,9 @@
 // Failures on the operator's page: engines whose fallback answers, what failed how often, restarts and stalls.
 
-import { ago, cell, count, rowHead } from "./admin_card.js";
+import { ago, cell, rowHead, since as sinceThen } from "./admin_card.js";
 import { element, found, part, write } from "./element.js";
 import { keyed, span } from "./lists.js";
+import { t, tIfKnown } from "./operator_language.js";
 
 /** @import { Circuit, EngineProcess, FailureCount, Failures } from "../types/server.js" */
 
@@ -17,10 +18,8 @@ const parts = {
   none: part("no-failures", HTMLElement),
 };
 
-/** @type {Record<Circuit["state"], [string, string]>} */
-const STATES = { closed: ["in use", "good"], open: ["not used", "bad"], probing: ["being tried", "wait"] };
-/** @type {Record<string, string>} */
-const KINDS = { error: "error", failover: "failover", recovered: "works again", degraded: "recording degraded" };
+/** @type {Record<Circuit["state"], string>} */
+const TONES = { closed: "good", open: "bad", probing: "wait" };
 
 /**
  * Show the failures of the server.
@@ -36,12 +35,13 @@ export function showFailures({ since, circuits, processes, failures, stalls }) {
   parts.failuresTable.hidden = failures.length === 0;
   parts.processesTable.hidden = restarted.length === 0;
   parts.none.hidden = failures.length + restarted.length > 0;
-  write(parts.none, `No call has reported a failure since the server started, ${ago(since)} ago.`);
+  write(parts.none, t("admin_no_failures", { time: sinceThen(since) }));
   parts.stalls.hidden = !stalls;
   if (!stalls) return;
-  const last = stalls.last_at ? `, the newest of ${stalls.last_ms} ms ${ago(stalls.last_at)} ago` : "";
-  const longest = stalls.count ? `, the longest of ${stalls.longest_ms} ms${last}` : "";
-  write(parts.stalls, `The event loop has had ${count(stalls.count, "stall")} of ${stalls.over_ms} ms or more${longest}.`);
+  const { count, over_ms: over, longest_ms: longest, last_at: at, last_ms: ms } = stalls;
+  const last = at ? t("admin_stalls_last", { ms: ms ?? 0, ago: ago(at) }) : "";
+  const key = count === 0 ? "admin_stalls_none" : count === 1 ? "admin_stalls_one" : "admin_stalls";
+  write(parts.stalls, t(key, { count, over, longest, last }));
 }
 
 /** @param {FailureCount} failure */
@@ -62,10 +62,9 @@ function makeCircuit({ stage, engine }) {
  */
 function updateCircuit(row, { state, retry_ms: retryMs }) {
   const badge = found("span", HTMLElement, row);
-  const [text, tone] = STATES[state];
-  write(badge, text);
-  badge.dataset.tone = tone;
-  write(row.children[3], state === "open" ? `in ${span(retryMs / 1_000)}` : "–");
+  write(badge, t(`admin_circuit_${state}`));
+  badge.dataset.tone = TONES[state];
+  write(row.children[3], state === "open" ? t("admin_in", { time: span(retryMs / 1_000) }) : "–");
 }
 
 /** @param {FailureCount} failure */
@@ -73,7 +72,7 @@ function makeFailure({ kind, stage, engine, successor }) {
   const made = element("tr");
   const who = successor ? `${engine} → ${successor}` : engine;
   made.append(
-    rowHead(KINDS[kind] ?? kind), element("td", "", stage), element("td", "", who || "–"), element("td", "number"),
+    rowHead(tIfKnown(`admin_kind_${kind}`, kind)), element("td", "", stage), element("td", "", who || "–"), element("td", "number"),
     element("td", "number"), element("td", "why"),
   );
   return made;
@@ -86,7 +85,7 @@ function makeFailure({ kind, stage, engine, successor }) {
 function updateFailure(row, { count: times, last_at: last, reason }) {
   const [, , , number, at, why] = row.children;
   write(number, String(times));
-  write(at, `${ago(last)} ago`);
+  write(at, ago(last));
   write(why, reason || "–");
 }
 
@@ -106,9 +105,9 @@ function makeProcess({ engine }) {
 function updateProcess(row, { is_ready: isReady, restarts, ended_at: ended, reason }) {
   const [, , number, at, why] = row.children;
   const badge = found("span", HTMLElement, row);
-  write(badge, isReady ? "works" : "loading");
+  write(badge, t(isReady ? "admin_works" : "admin_tile_loading"));
   badge.dataset.tone = isReady ? "good" : "wait";
   write(number, String(restarts));
-  write(at, ended ? `${ago(ended)} ago` : "–");
+  write(at, ended ? ago(ended) : "–");
   write(why, reason || "–");
 }

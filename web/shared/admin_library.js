@@ -4,6 +4,7 @@ import * as api from "./admin_api.js";
 import { busy, megabytes } from "./admin_card.js";
 import { element, found, part, write } from "./element.js";
 import { keyed } from "./lists.js";
+import { t } from "./operator_language.js";
 
 /** @import { DocumentList, StoredDocument, Voice } from "../types/server.js" */
 /** @import { CardActions } from "./admin_card.js" */
@@ -50,7 +51,7 @@ export class LibraryCards {
   show({ documents, passages, most_bytes: mostBytes }, voices) {
     this.#mostDocumentBytes = mostBytes;
     parts.documentsCard.hidden = passages === 0;
-    write(parts.documentsWhat, `Answers come from these ${documents.length} files (${passages} passages).`);
+    write(parts.documentsWhat, t("admin_documents_what", { files: documents.length, passages }));
     keyed(parts.documents, documents, "name", (stored) => this.#document(stored), updateDocument);
     keyed(parts.voices, voices, "id", (voice) => this.#voice(voice), () => {});
     parts.noVoices.hidden = voices.length > 0;
@@ -64,14 +65,14 @@ export class LibraryCards {
     sound.preload = "none";
     sound.src = api.voicePath(id);
     sound.setAttribute("aria-label", name);
-    const button = element("button", "quiet", "Delete");
+    const button = element("button", "quiet", t("admin_delete"));
     button.type = "button";
-    button.setAttribute("aria-label", `Delete ${name}`);
+    button.setAttribute("aria-label", t("admin_delete_name", { name }));
     button.addEventListener("click", () => this.#actions.run(async () => {
-      const text = "Engines can no longer use this voice. This cannot be undone.";
-      if (!(await this.#actions.confirmed(`Delete the voice ${name}?`, text, "Delete"))) return;
+      const [title, text] = [t("admin_delete_voice", { name }), t("admin_delete_voice_text")];
+      if (!(await this.#actions.confirmed(title, text, t("admin_delete")))) return;
       await api.removeVoice(id);
-      this.#actions.say(`${name} was deleted.`);
+      this.#actions.say(t("admin_deleted", { name }));
       await this.#actions.lookAgain();
     }));
     made.append(element("b", "", name), element("small", "", `${(durationMs / 1000).toFixed(1)} s`), button, sound);
@@ -81,14 +82,14 @@ export class LibraryCards {
   /** @param {StoredDocument} document */
   #document({ name }) {
     const made = element("li");
-    const button = element("button", "quiet", "Delete");
+    const button = element("button", "quiet", t("admin_delete"));
     button.type = "button";
-    button.setAttribute("aria-label", `Delete ${name}`);
+    button.setAttribute("aria-label", t("admin_delete_name", { name }));
     button.addEventListener("click", () => this.#actions.run(async () => {
-      const text = "The file is deleted from the folder of documents, and no answer comes from it any more.";
-      if (!(await this.#actions.confirmed(`Delete the document ${name}?`, text, "Delete"))) return;
+      const [title, text] = [t("admin_delete_document", { name }), t("admin_delete_document_text")];
+      if (!(await this.#actions.confirmed(title, text, t("admin_delete")))) return;
       await api.removeDocument(name);
-      this.#actions.say(`${name} was deleted.`);
+      this.#actions.say(t("admin_deleted", { name }));
       await this.#actions.lookAgain();
     }));
     made.append(element("b", "", name), element("small"), button);
@@ -100,19 +101,19 @@ export class LibraryCards {
     if (!file) return;
     // The server refuses it while it is being sent, which a browser reports as a broken connection.
     if (file.size > this.#mostDocumentBytes) {
-      const limit = `the limit is ${megabytes(this.#mostDocumentBytes)}`;
-      throw new api.ApiError(`${file.name} has ${megabytes(file.size)}; ${limit}.`);
+      const sizes = { size: megabytes(file.size), most: megabytes(this.#mostDocumentBytes) };
+      throw new api.ApiError(t("admin_document_too_large", { name: file.name, ...sizes }));
     }
     const button = parts.addDocumentButton;
-    await busy(button, "Adding…", () => api.addDocument(file));
+    await busy(button, t("admin_adding"), () => api.addDocument(file));
     parts.addDocument.reset();
-    this.#actions.say(`Answers come from ${file.name} now, too.`);
+    this.#actions.say(t("admin_document_added", { name: file.name }));
     await this.#actions.lookAgain();
   }
 
   async #readDocuments() {
-    const { passages } = await busy(parts.readDocuments, "Reading…", () => api.readDocuments());
-    this.#actions.say(`The folder was read again: ${passages} passages.`);
+    const { passages } = await busy(parts.readDocuments, t("admin_reading"), () => api.readDocuments());
+    this.#actions.say(t("admin_folder_read", { passages }));
     await this.#actions.lookAgain();
   }
 
@@ -121,9 +122,9 @@ export class LibraryCards {
     const name = parts.voiceName.value.trim();
     if (!file || !name) return;
     const sound = await dataUrl(file);
-    const { message } = await busy(parts.uploadButton, "Adding…", () => api.addVoice(name, sound));
+    await busy(parts.uploadButton, t("admin_adding"), () => api.addVoice(name, sound));
     parts.upload.reset();
-    this.#actions.say(`${name} was ${message}.`);
+    this.#actions.say(t("admin_voice_added", { name }));
     await this.#actions.lookAgain();
   }
 }
@@ -138,8 +139,8 @@ function proposeName() {
  * @param {StoredDocument} document
  */
 function updateDocument(row, { passages, size_bytes: sizeBytes }) {
-  const count = passages === 1 ? "1 passage" : `${passages} passages`;
-  write(found("small", HTMLElement, row), `${count}, ${Math.ceil(sizeBytes / 1000)} kB`);
+  const facts = { count: passages, size: Math.ceil(sizeBytes / 1000) };
+  write(found("small", HTMLElement, row), t(passages === 1 ? "admin_one_passage" : "admin_passages", facts));
 }
 
 /**
@@ -150,7 +151,7 @@ function dataUrl(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
     reader.onload = () => resolve(String(reader.result));
-    reader.onerror = () => reject(new api.ApiError("The file cannot be read."));
+    reader.onerror = () => reject(new api.ApiError(t("admin_unreadable")));
     reader.readAsDataURL(file);
   });
 }

@@ -1,18 +1,17 @@
 // Workers and queue on the operator's page. A caller who waits can be removed from the queue.
 
 import * as api from "./admin_api.js";
-import { ago, cell, rowHead, words } from "./admin_card.js";
+import { ago, cell, rowHead, since as sinceThen, words } from "./admin_card.js";
 import { element, found, part, write } from "./element.js";
 import { required } from "./guards.js";
 import { keyed, span } from "./lists.js";
+import { t, tIfKnown } from "./operator_language.js";
 
 /** @import { Ticket, WorkerView } from "../types/server.js" */
 /** @import { CardActions } from "./admin_card.js" */
 
 /** @type {Record<string, string>} */
 const TONES = { idle: "", loading: "wait", error: "bad", offline: "bad" };
-/** @type {Record<string, string>} */
-const TASKS = { chat: "chat", half_duplex_audio: "half duplex", audio_duplex: "audio duplex", omni_duplex: "omni duplex" };
 
 const parts = {
   workers: part("workers", HTMLElement),
@@ -47,7 +46,7 @@ export class PoolCards {
   /** @param {Ticket} ticket */
   #ticket({ ticket_id: id, kind, session_id: session, transport }) {
     // A caller who waits for a line has no session yet.
-    const caller = session ?? `a caller (${transport})`;
+    const caller = session ?? t("admin_a_caller", { transport: transport ?? "–" });
     const made = element("tr");
     made.append(
       element("td", "number"),
@@ -58,9 +57,9 @@ export class PoolCards {
       element("td", "", kind),
       element("td", "", transport ?? "–"),
     );
-    const button = element("button", "quiet", "Remove");
+    const button = element("button", "quiet", t("admin_remove"));
     button.type = "button";
-    button.setAttribute("aria-label", `Remove ${caller} from the queue`);
+    button.setAttribute("aria-label", t("admin_remove_caller", { caller }));
     button.addEventListener("click", () => this.#actions.run(() => this.#remove(id, caller)));
     made.append(cell("td", "", button));
     return made;
@@ -71,10 +70,10 @@ export class PoolCards {
    * @param {string} caller
    */
   async #remove(id, caller) {
-    const text = "The caller is informed that an operator removed them from the queue.";
-    if (!(await this.#actions.confirmed(`Remove ${caller} from the queue?`, text, "Remove"))) return;
+    const [title, text] = [t("admin_remove_title", { caller }), t("admin_remove_text")];
+    if (!(await this.#actions.confirmed(title, text, t("admin_remove")))) return;
     const { success } = await api.takeOut(id);
-    this.#actions.say(success ? `${caller} was removed from the queue and informed.` : `${caller} is no longer waiting.`);
+    this.#actions.say(t(success ? "admin_removed" : "admin_no_longer", { caller }));
     await this.#actions.lookAgain();
   }
 }
@@ -96,16 +95,16 @@ function makeWorker({ worker_id: id }) {
 function updateWorker(row, worker) {
   const [, status, session, task, since, placed, gpu, heard, address] = row.children;
   const badge = found("span", HTMLElement, status);
-  write(badge, words(worker.status));
+  write(badge, tIfKnown(`admin_status_${worker.status}`, words(worker.status)));
   badge.dataset.tone = TONES[worker.status] ?? "good";
   // Its own term, where that differs.
-  badge.title = worker.state && worker.state !== worker.status ? `reported state: ${words(worker.state)}` : "";
+  badge.title = worker.state && worker.state !== worker.status ? t("admin_reported_state", { state: words(worker.state) }) : "";
   write(found("code", HTMLElement, session), worker.current_session_id ?? "–");
-  write(task, TASKS[worker.current_request_type ?? ""] ?? "–");
-  write(since, ago(worker.task_started_at));
+  write(task, taskOf(worker.current_request_type, "–"));
+  write(since, sinceThen(worker.task_started_at));
   write(placed, String(worker.total_requests));
   write(gpu, worker.gpu_id === null ? "–" : String(worker.gpu_id));
-  write(heard, worker.last_heartbeat ? `${ago(worker.last_heartbeat)} ago` : "never");
+  write(heard, worker.last_heartbeat ? ago(worker.last_heartbeat) : t("admin_never"));
   write(found("code", HTMLElement, address), worker.host ? `${worker.host}:${worker.port}` : "–");
 }
 
@@ -116,7 +115,15 @@ function updateWorker(row, worker) {
 function updateTicket(row, ticket) {
   const [place, , task, waited, left] = row.children;
   write(place, String(ticket.position));
-  write(task, TASKS[ticket.request_type ?? ""] ?? ticket.request_type ?? "a line");
+  write(task, taskOf(ticket.request_type, t("admin_a_line")));
   write(waited, span(ticket.wait_elapsed_s));
-  write(left, ticket.estimated_wait_s === null ? "not known" : `about ${span(ticket.estimated_wait_s)}`);
+  write(left, ticket.estimated_wait_s === null ? t("admin_not_known") : t("admin_about", { time: span(ticket.estimated_wait_s) }));
+}
+
+/**
+ * @param {string | null | undefined} task
+ * @param {string} none
+ */
+function taskOf(task, none) {
+  return task ? tIfKnown(`admin_task_${task}`, task) : none;
 }

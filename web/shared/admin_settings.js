@@ -1,8 +1,9 @@
 // Settings in force on the operator's page: read once, when the fold is opened, and searched here.
 
 import * as api from "./admin_api.js";
-import { count, rowHead } from "./admin_card.js";
+import { rowHead } from "./admin_card.js";
 import { element, part, write } from "./element.js";
+import { t } from "./operator_language.js";
 
 /** @import { SettingInForce } from "../types/server.js" */
 /** @import { CardActions } from "./admin_card.js" */
@@ -51,11 +52,17 @@ export class SettingsCard {
     this.#show();
   }
 
+  /** Show them, in the language of the page. */
+  draw() {
+    if (this.#settings.length) this.#show();
+  }
+
   #show() {
     const found = matching(this.#settings, parts.search.value, { given: parts.given.checked });
     parts.rows.replaceChildren(...found.slice(0, MOST_SHOWN).map(rowOf));
-    const more = found.length > MOST_SHOWN ? `, the first ${MOST_SHOWN} are shown` : "";
-    write(parts.what, `${count(found.length, "setting")} of ${this.#settings.length}${more}. Secrets are hidden.`);
+    const more = found.length > MOST_SHOWN ? t("admin_settings_first", { most: MOST_SHOWN }) : "";
+    const key = found.length === 1 ? "admin_one_setting" : "admin_settings_found";
+    write(parts.what, t(key, { count: found.length, all: this.#settings.length, more }));
   }
 }
 

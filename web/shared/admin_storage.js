@@ -2,10 +2,12 @@
 // be run by hand once a dry run has shown what it removes.
 
 import * as api from "./admin_api.js";
-import { ago, count, sizeOf } from "./admin_card.js";
+import { ago, sizeOf } from "./admin_card.js";
 import { element, part, write } from "./element.js";
+import { counted, dateAndTime, t, tIfKnown } from "./operator_language.js";
 
 /** @import { RetentionRun, Storage, StoredRecordings } from "../types/server.js" */
+/** @import { Key } from "./language.js" */
 /** @import { CardActions } from "./admin_card.js" */
 
 const parts = {
@@ -20,13 +22,8 @@ const parts = {
   removed: part("retention-removed", HTMLElement),
 };
 
-/** @type {Record<Storage["job"], string>} */
-const JOBS = {
-  "": "",
-  measuring: "Measuring the recordings…",
-  "dry run": "Finding out what retention would remove…",
-  removing: "Removing recordings…",
-};
+/** @type {Record<Exclude<Storage["job"], "">, Key>} */
+const JOBS = { measuring: "admin_job_measuring", "dry run": "admin_job_dry_run", removing: "admin_job_removing" };
 
 export class StorageCard {
   #actions;
@@ -43,7 +40,7 @@ export class StorageCard {
   show(storage) {
     const { job, problem, recordings, run } = storage;
     list(parts.facts, factsOf(storage));
-    write(parts.job, JOBS[job] || problem);
+    write(parts.job, job ? t(JOBS[job]) : problem);
     parts.job.hidden = !parts.job.textContent;
     parts.job.classList.toggle("bad", !job && Boolean(problem));
     this.#showNext(storage, recordings);
@@ -53,7 +50,7 @@ export class StorageCard {
     parts.removeNow.disabled = Boolean(job) || !this.#coming;
     write(parts.run, run ? resultOf(run) : "");
     const removed = run?.removed ?? [];
-    list(parts.removed, removed.map(({ session_id: id, bytes, reason }) => [id, `${sizeOf(bytes)}, ${reason}`]));
+    list(parts.removed, removed.map(({ session_id: id, bytes, reason }) => [id, t("admin_removed_of", { size: sizeOf(bytes), reason: reasonOf(reason) })]));
   }
 
   /**
@@ -64,8 +61,9 @@ export class StorageCard {
     const next = recordings?.next ?? [];
     write(parts.nextWhat, ruleOf(storage));
     list(parts.next, next.map(({ session_id: id, bytes, due_at: due, reason }) => {
-      const when = Date.parse(due) <= Date.now() ? "with the next run" : `from ${new Date(due).toLocaleString()} on`;
-      return [id, `${when}, by ${reason}, ${sizeOf(bytes)}`];
+      const at = Date.parse(due);
+      const when = at <= Date.now() ? t("admin_next_run") : t("admin_from_on", { time: dateAndTime(1_000 * at) });
+      return [id, t("admin_due", { when, reason: reasonOf(reason), size: sizeOf(bytes) })];
     }));
   }
 
@@ -76,9 +74,8 @@ export class StorageCard {
   }
 
   async #remove() {
-    const title = `Remove the recordings of ${count(this.#coming, "session")}?`;
-    const text = "Their sound, pictures and timelines are deleted, and the words of the conversations stay. This cannot be undone.";
-    if (await this.#actions.confirmed(title, text, "Remove")) await this.#start(false);
+    const title = t("admin_purge_title", { sessions: sessionsOf(this.#coming) });
+    if (await this.#actions.confirmed(title, t("admin_purge_text"), t("admin_remove"))) await this.#start(false);
   }
 }
 
@@ -90,12 +87,10 @@ function removes({ retention_days: days, max_storage_gb: mostGb }) {
 /** @param {Storage} storage */
 function ruleOf(storage) {
   const { retention_days: days, max_storage_gb: mostGb } = storage;
-  if (!removes(storage)) return "Retention removes nothing here: the deployment sets neither recording.retention_days nor max_storage_gb.";
-  const rules = [
-    ...(days === null ? [] : [`recordings that were last used ${count(days, "day")} ago`]),
-    ...(mostGb === null ? [] : [`the least recently used above ${mostGb} GB`]),
-  ];
-  return `Once a day, retention removes ${rules.join(", and ")}. Next:`;
+  if (!removes(storage)) return t("admin_no_rule");
+  const values = { days: counted(days ?? 0, "admin_one_day", "admin_days"), most: mostGb ?? 0 };
+  if (mostGb === null) return t("admin_rule_age", values);
+  return t(days === null ? "admin_rule_capacity" : "admin_rule_both", values);
 }
 
 /**
@@ -108,28 +103,35 @@ function factsOf({ recordings, uploads, store_bytes: storeBytes }) {
   if (recordings) {
     const { calls, sessions, bytes, pinned_sessions: pinned, pinned_bytes: pinnedBytes } = recordings;
     facts.push(
-      ["Recordings", `${count(calls, "call")} of ${count(sessions, "session")}, ${sizeOf(bytes)}`],
-      ["Pinned", pinned ? `${count(pinned, "session")}, ${sizeOf(pinnedBytes)}` : "none"],
-      ["Free on the disk", `${sizeOf(recordings.free_bytes)} of ${sizeOf(recordings.disk_bytes)}`],
-      ["Measured", `${ago(recordings.measured_at)} ago`],
+      [t("admin_recordings"), t("admin_recordings_of", { calls: callsOf(calls), sessions: sessionsOf(sessions), size: sizeOf(bytes) })],
+      [t("admin_pinned"), pinned ? t("admin_pinned_of", { sessions: sessionsOf(pinned), size: sizeOf(pinnedBytes) }) : t("admin_none")],
+      [t("admin_free"), t("admin_free_of", { free: sizeOf(recordings.free_bytes), all: sizeOf(recordings.disk_bytes) })],
+      [t("admin_measured"), ago(recordings.measured_at)],
     );
   }
-  facts.push(["Session store", storeBytes === null ? "not known" : sizeOf(storeBytes)]);
+  facts.push([t("admin_store"), storeBytes === null ? t("admin_not_known") : sizeOf(storeBytes)]);
   if (uploads) {
-    const failures = uploads.failures ? `, ${count(uploads.failures, "failed attempt")}` : "";
-    facts.push(["Uploads", `${uploads.waiting} waiting, ${uploads.moved} moved since the start${failures}`]);
+    const failed = uploads.failures;
+    const failures = failed ? counted(failed, "admin_uploads_one_failure", "admin_uploads_failures") : "";
+    facts.push([t("admin_uploads"), t("admin_uploads_of", { waiting: uploads.waiting, moved: uploads.moved, failures })]);
   }
   return facts;
 }
 
 /** @param {RetentionRun} run */
 function resultOf({ at, dry_run: dryRun, sessions, bytes, kept, problem }) {
-  const when = `${ago(at)} ago`;
-  if (problem) return `The run ${when} failed: ${problem}`;
-  const verb = dryRun ? "would remove" : "removed";
-  const stay = kept ? ` ${count(kept, "session")} that should go stay: pinned, in use, or with something foreign.` : "";
-  return `The ${dryRun ? "dry run" : "run"} ${when} ${verb} ${count(sessions, "session")}, ${sizeOf(bytes)}.${stay}`;
+  if (problem) return t("admin_run_failed", { ago: ago(at), why: problem });
+  const stay = kept ? t("admin_run_stay", { sessions: sessionsOf(kept) }) : "";
+  const values = { ago: ago(at), sessions: sessionsOf(sessions), size: sizeOf(bytes), stay };
+  return t(dryRun ? "admin_run_dry" : "admin_run_removed", values);
 }
+
+/** @type {(reason: string) => string} */
+const reasonOf = (reason) => tIfKnown(`admin_reason_${reason}`, reason);
+/** @type {(count: number) => string} */
+const sessionsOf = (count) => counted(count, "admin_one_session", "admin_sessions");
+/** @type {(count: number) => string} */
+const callsOf = (count) => counted(count, "admin_one_call", "admin_calls");
 
 /**
  * Show pairs of a name and a value; what is the same keeps its node.

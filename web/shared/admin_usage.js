@@ -3,6 +3,7 @@
 import { ago, cell, rowHead, words } from "./admin_card.js";
 import { element, found, part, write } from "./element.js";
 import { keyed, span } from "./lists.js";
+import { locale, t } from "./operator_language.js";
 
 /** @import { CallUse, ModelUse, Usage } from "../types/server.js" */
 
@@ -21,10 +22,8 @@ const parts = {
  * @param {Usage} usage
  */
 export function showUsage({ since, currency, models, calls }) {
-  const prices = currency === null
-    ? "Costs are not known: the deployment has no prices."
-    : `In ${currency}, by the prices of the deployment; a cost is not known where one of them is missing.`;
-  write(parts.usageWhat, `Since the server started, ${ago(since)} ago. ${prices}`);
+  const key = currency === null ? "admin_no_prices" : "admin_prices";
+  write(parts.usageWhat, t(key, { ago: ago(since), currency: currency ?? "" }));
   keyed(parts.models, models.map((model) => ({ ...model, id: JSON.stringify([model.stage, model.engine, model.model]) })),
     "id", makeModel, updateModel);
   keyed(parts.calls, calls, "call_id", makeCall, updateCall);
@@ -49,7 +48,7 @@ function updateModel(row, { amounts, cost, known_cost: known, unpriced }) {
   write(used, Object.entries(amounts).map(([kind, amount]) => amountOf(kind, amount)).join(", "));
   const price = found("span", HTMLElement, paid);
   write(price, costOf(cost, known));
-  price.title = unpriced.length ? `no price for ${unpriced.map(words).join(", ")}` : "";
+  price.title = unpriced.length ? t("admin_no_price", { kinds: unpriced.map(words).join(", ") }) : "";
 }
 
 /** @param {CallUse} call */
@@ -68,7 +67,7 @@ function makeCall({ session_id: session, transport }) {
  */
 function updateCall(row, { began_at: began, is_over: isOver, turns, last_cost: last, cost, known_cost: known }) {
   const [, , since, count, turn, paid] = row.children;
-  write(since, `${ago(began)} ago${isOver ? "" : ", running"}`);
+  write(since, isOver ? ago(began) : t("admin_running", { ago: ago(began) }));
   write(count, String(turns));
   write(turn, costOf(last, null));
   write(paid, costOf(cost, known));
@@ -79,10 +78,10 @@ function updateCall(row, { began_at: began, is_over: isOver, turns, last_cost: l
  *
  * @type {(cost: string | null, known: string | null) => string}
  */
-const costOf = (cost, known) => cost ?? (Number(known) > 0 ? `not known, over ${known}` : "not known");
+const costOf = (cost, known) => cost ?? (Number(known) > 0 ? t("admin_not_known_over", { cost: String(known) }) : t("admin_not_known"));
 
 /** @type {(kind: string, amount: number) => string} */
 function amountOf(kind, amount) {
   if (kind.endsWith("_ms")) return `${span(amount / 1000)} ${words(kind.slice(0, -3))}`;
-  return `${amount.toLocaleString("en")} ${words(kind)}`;
+  return `${amount.toLocaleString(locale())} ${words(kind)}`;
 }

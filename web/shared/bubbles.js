@@ -2,7 +2,9 @@
 // bubble belongs to the transcript of a call and to the record of a session.
 
 import { element } from "./element.js";
-import { t } from "./language.js";
+import { reword, t, worded } from "./language.js";
+
+/** @import { Key } from "./language.js" */
 
 // Nearer to the end than this counts as reading the end.
 const PINNED_PX = 60;
@@ -10,12 +12,10 @@ const PINNED_PX = 60;
 const HUSH_MS = 500;
 
 /** @typedef {{ item: HTMLElement, bubble: HTMLElement, under: HTMLElement, name: HTMLElement }} Bubble `name` is for screen readers */
-/** @typedef {{ user: string, bot: string, human: string }} Names */
+/** @typedef {{ user: Key, bot: Key, human: Key }} Names */
 
-/** @returns {Names} */
-function usual() {
-  return { user: t("you"), bot: t("parley"), human: t("colleague") };
-}
+/** @type {Names} */
+const USUAL = { user: "you", bot: "parley", human: "colleague" };
 
 export class Bubbles {
   #root;
@@ -31,7 +31,7 @@ export class Bubbles {
    * @param {HTMLElement} root the log
    * @param {{ keep?: number, names?: Names }} [options] `keep`: a call of hours keeps its last bubbles
    */
-  constructor(root, { keep = Infinity, names = usual() } = {}) {
+  constructor(root, { keep = Infinity, names = USUAL } = {}) {
     this.#root = root;
     this.#keep = keep;
     this.#names = names;
@@ -65,7 +65,7 @@ export class Bubbles {
     item.dataset.role = `${who}-turn`;
     const bubble = element("p", "bubble");
     const under = element("div", "under");
-    const name = element("span", "unseen", `${this.#names[who]}: `);
+    const name = this.#name(element("span", "unseen"), who);
     item.append(name, bubble, under);
     return { item, bubble, under, name };
   }
@@ -78,16 +78,24 @@ export class Bubbles {
   markHuman({ item, name }) {
     item.classList.add("human");
     item.dataset.by = "human";
-    name.textContent = `${this.#names.human}: `;
+    this.#name(name, "human");
+  }
+
+  /**
+   * @param {HTMLElement} node
+   * @param {keyof Names} who
+   */
+  #name(node, who) {
+    return worded(node, () => `${t(this.#names[who])}: `);
   }
 
   /**
    * Make a line about the conversation itself that is not on the page yet.
    *
-   * @param {string} text
+   * @param {() => string} words in the language of the page
    */
-  makeNote(text) {
-    const line = element("p", "note", text);
+  makeNote(words) {
+    const line = worded(element("p", "note"), words);
     line.dataset.role = "note";
     return line;
   }
@@ -111,6 +119,8 @@ export class Bubbles {
    */
   prepend(nodes) {
     this.#hush();
+    // They may have been made in another language.
+    for (const node of nodes) if (node instanceof Element) reword(node);
     const { scrollTop, scrollHeight } = this.#root;
     this.#root.prepend(...nodes);
     if (!this.#pinned) this.#root.scrollTop = scrollTop + this.#root.scrollHeight - scrollHeight;

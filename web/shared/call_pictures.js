@@ -4,7 +4,7 @@
 
 import { Attachments, pictureOf } from "./attachments.js";
 import { element, part } from "./element.js";
-import { t } from "./language.js";
+import { t, worded } from "./language.js";
 
 /** @import { Attached, RtviMessage } from "../types/server.js" */
 /** @import { Bubble, Bubbles } from "./bubbles.js" */
@@ -78,7 +78,7 @@ export class CallPictures {
       this.#sent.set(call.show(picture), { bubble, image });
     }
     for (const id of [...this.#sent.keys()].slice(0, -MOST_SENT)) this.#sent.delete(id);
-    if (!withText) bubble.under.append(element("span", "", t("picture_waits")));
+    if (!withText) bubble.under.append(worded(element("span"), () => t("picture_waits")));
     this.#bubbles.put(bubble.item);
   }
 

@@ -10,40 +10,23 @@ import { element, found, part, showNotice, write } from "./element.js";
 import { Follower } from "./follower.js";
 import { messageOf } from "./guards.js";
 import { keyed, span } from "./lists.js";
+import { chooseLanguage, t, tIfKnown, translate, worded } from "./operator_language.js";
 import { SessionRecord } from "./record.js";
 import { SessionApi } from "./session_api.js";
 
+/** @import { Key } from "./language.js" */
 /** @import { DeskSession, TierName } from "../types/server.js" */
 
 const NOTICE_MS = 6_000;
-const NAMES = { user: "Caller", bot: "Agent", human: "Colleague" };
-/** @type {Record<TierName, string>} */
-const TIERS = {
-  waiting: "waits",
-  human: "with a colleague",
-  offered: "offered a colleague",
-  back: "agent again",
-  agent: "agent",
-  step_offered: "offered another medium",
-  stepping: "changes the medium",
-};
+/** @type {import("./bubbles.js").Names} */
+const NAMES = { user: "desk_caller", bot: "desk_agent", human: "desk_colleague" };
 /** @type {Partial<Record<TierName, string>>} */
 const TONES = { waiting: "wait", human: "good" };
-/** @type {Record<string, string>} */
-const REASONS = { requested: "asked for a human", accepted: "accepted a human", policy: "left to humans by your settings" };
-/** @type {Record<string, string>} */
-const CAUSES = {
-  unknown: "the agent did not know",
-  repairs: "they did not understand each other",
-  tension: "sounds tense",
-  unclear: "was recognised badly",
-  verification: "has to be verified",
-};
 
 /** @typedef {"loading" | "locked" | "live" | "away"} PageState */
 
-/** @type {Record<PageState, string>} */
-const STATES = { loading: "Loading", locked: "Locked", live: "Live", away: "Server unreachable" };
+/** @type {Record<PageState, Key>} */
+const STATES = { loading: "op_loading", locked: "op_locked", live: "op_live", away: "op_away" };
 
 const parts = {
   state: part("state", HTMLElement),
@@ -77,7 +60,7 @@ const parts = {
 };
 
 // Labels of the button.
-const SPEAKING = { off: "Speak", connecting: "Connecting", on: "Stop speaking" };
+const SPEAKING = /** @type {const} */ ({ off: "desk_speak", connecting: "desk_connecting", on: "desk_stop_speaking" });
 // Leaves the microphone's signal as it is (studio microphones, tests).
 const RAW = new URLSearchParams(location.search).has("raw");
 
@@ -98,6 +81,10 @@ class DeskPage {
 
   begin() {
     const offered = admin.offeredToken();
+    chooseLanguage(part("language", HTMLSelectElement), () => {
+      this.#show(/** @type {PageState} */ (document.body.dataset.state));
+      this.#render(this.#sessions);
+    });
     on(parts.login, () => this.#do(() => this.#logIn(parts.token.value)));
     parts.logOut.addEventListener("click", () => this.#do(() => this.#logOut()));
     parts.speak.addEventListener("click", () => this.#do(() => this.#speak()));
@@ -196,7 +183,7 @@ class DeskPage {
   #show(state) {
     const was = document.body.dataset.state;
     document.body.dataset.state = state;
-    write(parts.state, STATES[state]);
+    write(parts.state, t(STATES[state]));
     parts.locked.hidden = state !== "locked";
     parts.logOut.hidden = state === "locked" || state === "loading";
     if (state === "locked") parts.open.hidden = parts.closed.hidden = true;
@@ -207,7 +194,7 @@ class DeskPage {
   #render(sessions) {
     this.#sessions = sessions;
     const waiting = sessions.filter(({ tier }) => tier === "waiting").length;
-    document.title = `${waiting ? `(${waiting}) ` : ""}Desk – Parley`;
+    document.title = waiting ? t("desk_title_waiting", { count: waiting }) : t("desk_page_title");
     keyed(parts.sessions, sessions, "id", (session) => this.#row(session), (row, session) => this.#updateRow(row, session));
     parts.noSessions.hidden = sessions.length > 0;
     this.#showChosen();
@@ -234,7 +221,7 @@ class DeskPage {
     button.setAttribute("aria-pressed", String(session.id === this.#chosen?.id));
     showTier(found(".badge", HTMLElement, row), session);
     write(found("small", HTMLElement, row), factsOf(session));
-    write(found(".last", HTMLElement, row), session.last || "Nothing said yet.");
+    write(found(".last", HTMLElement, row), session.last || t("desk_nothing_yet"));
   }
 
   // The chosen session.
@@ -258,13 +245,13 @@ class DeskPage {
     write(parts.title, nameOf(chosen.id));
     parts.page.href = `/s/${chosen.id}`;
     if (session) showTier(parts.tier, session);
-    else showBadge(parts.tier, "not live", "");
-    write(parts.facts, session ? factsOf(session) : "The caller has left; you may still take it over.");
+    else showBadge(parts.tier, t("desk_not_live"), "");
+    write(parts.facts, session ? factsOf(session) : t("desk_has_left"));
     const mine = Boolean(session?.mine);
     parts.take.hidden = mine;
     parts.speak.hidden = !(mine && session?.can_speak);
     parts.speak.setAttribute("aria-pressed", String(this.#voice.isOpen));
-    write(parts.speak, SPEAKING[this.#voice.state]);
+    write(parts.speak, t(SPEAKING[this.#voice.state]));
     if (!mine) this.#voice.close();
     parts.answering.hidden = !mine;
     parts.returning.hidden = !mine;
@@ -291,7 +278,7 @@ class DeskPage {
     const text = parts.whisper.value.trim();
     if (!text || !(await this.#act((id) => this.#api.whisper(id, text)))) return;
     parts.whisper.value = "";
-    this.#tell("The agent is instructed for its next reply.");
+    this.#tell(t("desk_instructed"));
   }
 
   async #handBack() {
@@ -431,7 +418,8 @@ class Transcript {
     // A log of its own: that of the session before may still be filled by what is on its way.
     const log = element("div", "log");
     log.setAttribute("role", "log");
-    log.setAttribute("aria-label", "Conversation");
+    log.setAttribute("aria-label", t("conversation"));
+    log.dataset.attributes = "aria-label:conversation";
     log.tabIndex = 0;
     parts.conversation.replaceChildren(log);
     this.record = new SessionRecord(new Bubbles(log, { names: NAMES }), { perceived: true });
@@ -445,7 +433,7 @@ class Transcript {
       event: (event) => this.record.take(event),
       up: () => {},
       away: () => {},
-      gone: () => log.replaceChildren(element("p", "note", "This conversation was deleted.")),
+      gone: () => log.replaceChildren(worded(element("p", "note"), () => t("desk_deleted"))),
     });
     this.#follower.start();
   }
@@ -475,7 +463,7 @@ function on(form, work) {
  * @param {DeskSession} session
  */
 function showTier(badge, { tier, mine, place }) {
-  const text = mine ? "with you" : tier === "waiting" ? `waits, number ${place}` : TIERS[tier];
+  const text = mine ? t("desk_tier_mine") : tier === "waiting" ? t("desk_tier_place", { place }) : t(`desk_tier_${tier}`);
   showBadge(badge, text, TONES[tier] ?? "");
 }
 
@@ -491,12 +479,14 @@ function showBadge(badge, text, tone) {
 
 /** @param {DeskSession} session */
 function factsOf({ in_call: inCall, since_s: since, tier, reason, cause }) {
-  const how = inCall ? "in a call" : "in writing";
-  const why = tier === "waiting" ? REASONS[reason] : undefined;
-  return [how, why, CAUSES[cause], since === null ? "" : `for ${span(since)}`].filter(Boolean).join(", ");
+  const how = t(inCall ? "desk_in_call" : "desk_in_writing");
+  const why = tier === "waiting" ? tIfKnown(`desk_reason_${reason}`, "") : "";
+  const long = since === null ? "" : t("desk_for", { time: span(since) });
+  return [how, why, tIfKnown(`desk_cause_${cause}`, ""), long].filter(Boolean).join(", ");
 }
 
 /** @type {(id: string) => string} */
-const nameOf = (id) => `Conversation ${id.slice(0, 8)}`;
+const nameOf = (id) => t("desk_conversation", { id: id.slice(0, 8) });
 
+translate(document);
 new DeskPage().begin();

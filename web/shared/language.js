@@ -4,9 +4,24 @@
 import { LANGUAGES, STRINGS } from "./strings.js";
 
 /** @typedef {keyof typeof STRINGS} Language */
-/** @typedef {keyof typeof STRINGS.en} Key */
+/** @typedef {typeof import("./admin_strings.js").en & typeof import("./operator_strings.js").en} OperatorStrings */
+/** @typedef {keyof typeof STRINGS.en | keyof OperatorStrings} Key */
+/** @typedef {Record<string, string>} Table */
 
 const CHOSEN = "parley.language";
+/** Tables of all pages, and those that the scripts of this page have added. @type {Record<Language, Table>} */
+const tables = { en: { ...STRINGS.en }, de: { ...STRINGS.de } };
+/** Words of nodes that scripts have written, to be written again in another language. @type {WeakMap<Node, () => string>} */
+const written = new WeakMap();
+
+/**
+ * Add strings that few pages need, and the others do not load.
+ *
+ * @param {Record<Language, Table>} more
+ */
+export function addStrings(more) {
+  for (const code of /** @type {Language[]} */ (Object.keys(tables))) Object.assign(tables[code], more[code]);
+}
 
 /**
  * @param {string | null | undefined} code
@@ -49,7 +64,7 @@ export function dateAndTime(us, style = "medium") {
  * @param {Record<string, string | number>} [values] for its {names}
  */
 export function t(key, values = {}) {
-  const text = STRINGS[wanted()][key];
+  const text = tables[wanted()][key];
   return text.replace(/\{(\w+)\}/g, (whole, name) => String(values[name] ?? whole));
 }
 
@@ -60,11 +75,37 @@ export function t(key, values = {}) {
  * @param {string} fallback
  */
 export function tIfKnown(key, fallback) {
-  return Object.hasOwn(STRINGS.en, key) ? t(/** @type {Key} */ (key)) : fallback;
+  return Object.hasOwn(tables.en, key) ? t(/** @type {Key} */ (key)) : fallback;
 }
 
 /**
- * Write the strings of the markup: `data-text` names that of an element, `data-attributes` those of its attributes, as in
+ * Write words into an element that stays on the page: a change of the language writes them again. Returns the element.
+ *
+ * @template {HTMLElement} E
+ * @param {E} node
+ * @param {() => string} words
+ */
+export function worded(node, words) {
+  node.textContent = words();
+  node.dataset.worded = "";
+  written.set(node, words);
+  return node;
+}
+
+/**
+ * Write what `worded` has written below a node again, in the language of the page.
+ *
+ * @param {ParentNode} root
+ */
+export function reword(root) {
+  for (const node of root.querySelectorAll("[data-worded]")) {
+    const words = written.get(node)?.();
+    if (words !== undefined && node.textContent !== words) node.textContent = words;
+  }
+}
+
+/**
+ * Write the strings of the markup, and of `worded`: `data-text` names that of an element, `data-attributes` those of its attributes, as in
  * "aria-label:talk title:hint".
  *
  * @param {Document} page
@@ -74,6 +115,7 @@ export function translate(page) {
   for (const node of page.querySelectorAll("[data-text]")) {
     node.textContent = t(/** @type {Key} */ (node.getAttribute("data-text")));
   }
+  reword(page);
   for (const node of page.querySelectorAll("[data-attributes]")) {
     for (const pair of (node.getAttribute("data-attributes") ?? "").split(" ")) {
       const [attribute, key] = pair.split(":");

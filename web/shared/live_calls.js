@@ -3,6 +3,7 @@
 import { callAudioPath } from "./admin_api.js";
 import { element, part, write } from "./element.js";
 import { keyed, span } from "./lists.js";
+import { t } from "./operator_language.js";
 import { transportName } from "./transport_names.js";
 
 /** @import { LiveCall, LiveCallList } from "../types/server.js" */
@@ -31,8 +32,8 @@ export class LiveCalls {
   constructor(actions) {
     this.#actions = actions;
     // The answer has no end but that of its call.
-    this.#player.addEventListener("ended", () => this.#onEnd("The call is over."));
-    this.#player.addEventListener("error", () => this.#onEnd("Listening has ended: the call is over, or the server is away."));
+    this.#player.addEventListener("ended", () => this.#onEnd(t("admin_call_over")));
+    this.#player.addEventListener("error", () => this.#onEnd(t("admin_listening_over")));
     // By a key of the keyboard, for example: a paused player would go on with what was said meanwhile.
     this.#player.addEventListener("pause", () => this.#player.ended || this.stop());
   }
@@ -71,7 +72,7 @@ export class LiveCalls {
       listen.addEventListener("click", () => this.#toggle(call.call_id));
       actions.append(listen);
     }
-    const end = element("button", "quiet", "End");
+    const end = element("button", "quiet", t("admin_end"));
     end.type = "button";
     end.dataset.role = "end";
     end.addEventListener("click", () => this.#actions.end(call));
@@ -89,10 +90,10 @@ export class LiveCalls {
    */
   #update(row, { call_id: id, began_at: began, listeners }) {
     const [, , , since, count] = row.children;
-    write(since, `${span((Date.now() - Date.parse(began)) / 1_000)} ago`);
+    write(since, t("admin_ago", { time: span((Date.now() - Date.parse(began)) / 1_000) }));
     write(count, String(listeners));
     const listen = row.querySelector('[data-role="listen"]');
-    if (listen instanceof HTMLElement) write(listen, id === this.#heard ? "Stop listening" : "Listen");
+    if (listen instanceof HTMLElement) write(listen, t(id === this.#heard ? "admin_stop_listening" : "admin_listen"));
   }
 
   /** @param {string} id */
@@ -103,7 +104,7 @@ export class LiveCalls {
     this.#heard = id;
     this.#player.src = callAudioPath(id);
     // A refusal of the server is an error of the player; the next click on "Listen" breaks this one off.
-    this.#player.play().catch((error) => error.name === "NotAllowedError" && this.#onEnd("The browser does not let this page play."));
+    this.#player.play().catch((error) => error.name === "NotAllowedError" && this.#onEnd(t("admin_no_player")));
     this.#name();
   }
 
@@ -120,7 +121,7 @@ export class LiveCalls {
     for (const row of parts.live.children) {
       const listen = row.querySelector('[data-role="listen"]');
       if (!(row instanceof HTMLElement) || !(listen instanceof HTMLElement)) continue;
-      write(listen, row.dataset.key === this.#heard ? "Stop listening" : "Listen");
+      write(listen, t(row.dataset.key === this.#heard ? "admin_stop_listening" : "admin_listen"));
     }
   }
 }

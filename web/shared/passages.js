@@ -1,7 +1,7 @@
 // Passages of the documents that an answer rests on, as a fold below its bubble.
 
 import { element } from "./element.js";
-import { t } from "./language.js";
+import { t, worded } from "./language.js";
 
 /** @import { CitedPassage } from "../types/server.js" */
 
@@ -17,7 +17,7 @@ export function citing(passages) {
   if (!cited.length) return [];
   const fold = element("details", "chip passages");
   fold.dataset.role = "passages";
-  fold.append(element("summary", "", t(cited.length === 1 ? "passage" : "passages", { count: cited.length })));
+  fold.append(worded(element("summary"), () => t(cited.length === 1 ? "passage" : "passages", { count: cited.length })));
   const list = element("ol");
   for (const { document: name, heading, number } of cited) {
     const item = element("li", "", heading && heading !== name ? `${name}: ${heading}` : name);

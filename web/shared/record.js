@@ -5,7 +5,7 @@
 import { pictureOf } from "./attachments.js";
 import { element } from "./element.js";
 import { required } from "./guards.js";
-import { dateAndTime, locale, t } from "./language.js";
+import { dateAndTime, locale, t, worded } from "./language.js";
 import { citing } from "./passages.js";
 
 /** @import { Attached, BotTurn, Heard, SessionEvent, TierChange, UserTurn } from "../types/server.js" */
@@ -58,6 +58,8 @@ const PENDING = { us: Infinity, seq: Infinity };
 // A page of thousands of bubbles is laid out for seconds: the end of the record is shown, more of it on demand.
 const SHOW_FIRST = 100;
 const KEEP_SHOWN = 400;
+// Declines an offer, and takes back what was accepted: the server's rules of its language understand it as both.
+export const DECLINE = "No, never mind.";
 const TURNS = new Set(["user_turn", "bot_turn"]);
 
 /**
@@ -142,10 +144,10 @@ export class SessionRecord {
         this.#botTurn(event.payload, place);
         break;
       case "joined":
-        this.#note(event.key, beganOf(event.payload.transport), place);
+        this.#note(event.key, () => beganOf(event.payload.transport), place);
         break;
       case "left":
-        this.#note(event.key, endedOf(event.payload.transport), place);
+        this.#note(event.key, () => endedOf(event.payload.transport), place);
         break;
       case "tier":
         this.#tier(event.key, event.payload, place);
@@ -230,7 +232,7 @@ export class SessionRecord {
    */
   failed(key, why, retry) {
     const { under } = required(this.#turns.get(key), "the turn");
-    const again = element("button", "retry", t("try_again"));
+    const again = worded(element("button", "retry"), () => t("try_again"));
     again.type = "button";
     again.dataset.role = "retry";
     again.addEventListener("click", retry);
@@ -266,7 +268,7 @@ export class SessionRecord {
   #userTurn(key, { text, transport, typed = false, rendered, pictures = [] }, place) {
     const said = this.#entry(key, "user", place);
     const shown = pictures.flatMap((each) => this.#pictures.get(each.key) ?? []);
-    said.bubble.replaceChildren(...shown.map(pictureOf), text);
+    said.bubble.replaceChildren(...shown.map(pictureOf), text === DECLINE ? declined() : text);
     said.item.dataset.final = "true";
     // It may be durable and unanswered: the reason of the failure stays.
     if (place === PENDING || !said.under.childElementCount) {
@@ -284,7 +286,7 @@ export class SessionRecord {
     const reply = this.#entry(id, "bot", place);
     reply.bubble.textContent = text;
     reply.item.dataset.final = "false";
-    reply.under.replaceChildren(element("span", "", t("heard_so_far")));
+    reply.under.replaceChildren(worded(element("span"), () => t("heard_so_far")));
     this.#bubbles.follow();
   }
 
@@ -300,13 +302,13 @@ export class SessionRecord {
     reply.bubble.replaceChildren(text ?? "");
     if (unheard) {
       const rest = element("s", "unheard", unheard);
-      reply.bubble.append(text ? " " : "", element("span", "unseen", `${t("not_heard")} `), rest);
+      reply.bubble.append(text ? " " : "", worded(element("span", "unseen"), () => `${t("not_heard")} `), rest);
     }
     if (truncated) reply.item.dataset.cut = "true";
     else delete reply.item.dataset.cut;
     if (by === "human") this.#bubbles.markHuman(reply);
-    const author = by === "human" ? [element("span", "by", t("by_colleague"))] : [];
-    const cut = truncated ? [element("span", "cut", t("cut_off"))] : [];
+    const author = by === "human" ? [worded(element("span", "by"), () => t("by_colleague"))] : [];
+    const cut = truncated ? [worded(element("span", "cut"), () => t("cut_off"))] : [];
     reply.under.replaceChildren(...author, ...cut, ...via(transport), ...citing(passages));
     this.#turns.get(askedOf(id))?.under.querySelectorAll(".failed, .retry").forEach((node) => node.remove());
     this.#bubbles.follow();
@@ -322,20 +324,20 @@ export class SessionRecord {
     // The way to a medium needs no line.
     const change = step || (to && reason === "accepted" ? undefined : CHANGES[reason]);
     if (!change) return;
-    const text = step ? t(step, { medium: t(`medium_${to}`) }) : t(change);
+    const text = () => (step ? t(step, { medium: t(`medium_${to}`) }) : t(change));
     const shown = this.#perceived && reason === "returned" && note;
-    this.#note(key, shown ? t("with_note", { text, note }) : text, place);
+    this.#note(key, () => (shown ? t("with_note", { text: text(), note }) : text()), place);
   }
 
   /**
    * @param {string} key
-   * @param {string} text
+   * @param {() => string} words
    * @param {Place} place
    */
-  #note(key, text, place) {
+  #note(key, words, place) {
     if (this.#noted.has(key)) return;
     this.#noted.add(key);
-    this.#put({ item: this.#bubbles.makeNote(`${text}, ${clock(place.us)}`) }, place);
+    this.#put({ item: this.#bubbles.makeNote(() => `${words()}, ${clock(place.us)}`) }, place);
   }
 
   /**
@@ -419,11 +421,17 @@ function tags(rendered) {
   });
 }
 
+/** Return the words of the button that declines, in the language of the page; those that were sent are their title. */
+function declined() {
+  const words = worded(element("span"), () => t("declined_words"));
+  words.title = DECLINE;
+  return words;
+}
+
 /** @param {string | undefined} transport */
 function via(transport) {
-  const name = nameOf(transport);
-  if (!name) return [];
-  const mark = element("span", "via", name);
+  if (!nameOf(transport)) return [];
+  const mark = worded(element("span", "via"), () => nameOf(transport));
   mark.dataset.role = "via";
   return [mark];
 }

@@ -12,7 +12,7 @@ import { Lanes } from "./lanes.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { LatencyBars } from "./latency_bars.js";
 import { Recordings } from "./recordings.js";
-import { SessionRecord } from "./record.js";
+import { DECLINE, SessionRecord } from "./record.js";
 import { Replays } from "./replays.js";
 import { ApiError, SessionApi, newKey, requestJson } from "./session_api.js";
 import { SessionTags } from "./session_tags.js";
@@ -36,8 +36,6 @@ const LABELS = {
 const SPEAKERS = { waiting: "waits_for_colleague", human: "talks_with_colleague" };
 /** @type {Partial<Record<MediumName, Key>>} */
 const STEPS = { voice: "suggest_voice", video: "suggest_video", screen: "suggest_screen" };
-// Declines an offer, and takes back what was accepted: the server's rules of its language understand it as both.
-const DECLINE = "No, never mind.";
 
 const parts = {
   state: part("state", HTMLElement),

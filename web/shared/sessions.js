@@ -4,14 +4,16 @@
 import * as admin from "./admin_api.js";
 import { element, part, showNotice, write } from "./element.js";
 import { messageOf } from "./guards.js";
+import { chooseLanguage, counted, dateAndTime, t, translate } from "./operator_language.js";
 import { ApiError, requestJson } from "./session_api.js";
 import { transportName } from "./transport_names.js";
 
+/** @import { Key } from "./language.js" */
 /** @import { FoundSession, SessionPage } from "../types/server.js" */
 /** @typedef {"loading" | "locked" | "live" | "away"} PageState */
 
-/** @type {Record<PageState, string>} */
-const STATES = { loading: "Loading", locked: "Locked", live: "Ready", away: "Server unreachable" };
+/** @type {Record<PageState, Key>} */
+const STATES = { loading: "op_loading", locked: "op_locked", live: "op_ready", away: "op_away" };
 const DAY_MS = 86_400_000;
 
 const parts = {
@@ -36,6 +38,8 @@ const parts = {
 
 /** Place of the next page of the list that is shown. @type {string | null} */
 let next = null;
+/** Sessions that are shown. @type {FoundSession[]} */
+let found = [];
 // An answer to a search before the present one is dropped.
 let searches = 0;
 
@@ -52,8 +56,9 @@ async function read(before) {
     if (search !== searches) return;
     show("live");
     showNotice(parts.notice, "");
-    if (before === null) parts.found.replaceChildren();
-    parts.found.append(...page.sessions.map(row));
+    if (before === null) found = [];
+    found.push(...page.sessions);
+    draw();
     next = page.before;
     parts.more.hidden = next === null;
     parts.none.hidden = parts.found.childElementCount > 0;
@@ -63,6 +68,11 @@ async function read(before) {
     if (error.denied) await lock();
     else fail(error);
   }
+}
+
+/** Show what was found, in the language of the page. */
+function draw() {
+  parts.found.replaceChildren(...found.map(row));
 }
 
 /** @param {string | null} before */
@@ -92,11 +102,10 @@ function row(session) {
   const item = element("li");
   const link = element("a");
   link.href = `/s/${session.id}`;
-  const began = new Date(session.created_us / 1_000).toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
-  const turns = session.turns === 1 ? "1 turn" : `${session.turns} turns`;
+  const turns = counted(session.turns, "one_turn", "turns");
   link.append(
-    element("span", "about", began),
-    element("span", "words", session.first_words || "nothing was said"),
+    element("span", "about", dateAndTime(session.created_us)),
+    element("span", "words", session.first_words || t("nothing_said")),
     element("span", "about", [turns, ...session.transports.map(transportName)].join(" · ")),
   );
   if (session.tags.length) {
@@ -138,19 +147,25 @@ function fail(error) {
 /** @param {PageState} state */
 function show(state) {
   document.body.dataset.state = state;
-  write(parts.state, STATES[state]);
+  write(parts.state, t(STATES[state]));
   parts.locked.hidden = state !== "locked";
   parts.logOut.hidden = state === "locked" || state === "loading";
   parts.open.hidden = state === "locked" || state === "loading";
 }
 
+translate(document);
+chooseLanguage(part("language", HTMLSelectElement), () => {
+  show(/** @type {PageState} */ (document.body.dataset.state));
+  draw();
+});
 parts.login.addEventListener("submit", (event) => {
   event.preventDefault();
   logIn(parts.token.value);
 });
 parts.logOut.addEventListener("click", async () => {
   await admin.logOut().catch(fail);
-  parts.found.replaceChildren();
+  found = [];
+  draw();
   await lock();
 });
 parts.search.addEventListener("submit", (event) => {

@@ -272,7 +272,7 @@ class TalkPage {
     await this.#open(call, { chosen: choices.taken, reconnects: true, held: this.#hold.isOn, requestMs });
     await this.#sight.moveTo(call);
     this.#tellMedia(call);
-    transcript.note(t("reconnected"));
+    transcript.note(() => t("reconnected"));
     this.#say("");
     this.#go("up");
   }
@@ -529,7 +529,7 @@ class TalkPage {
     this.#pictures.close();
     if (this.#startedAt) {
       const lengthMs = Date.now() - this.#startedAt;
-      transcript.note(t(ENDINGS[event], { time: duration(lengthMs) }));
+      transcript.note(() => t(ENDINGS[event], { time: duration(lengthMs) }));
       if (!this.#lost) afterCall.begin(this.#binding.sessionId, lengthMs);
     }
     this.#say(this.#lost || this.#refused, { bad: true });

@@ -4,7 +4,7 @@
 // heard of a reply settles its bubble.
 
 import { element } from "./element.js";
-import { t } from "./language.js";
+import { t, worded } from "./language.js";
 import { heardLater } from "./latency.js";
 import { SPANS, spansOf, totalOf } from "./latency_history.js";
 import { citing } from "./passages.js";
@@ -81,10 +81,10 @@ export class Transcript {
   /**
    * Add a line about the call itself.
    *
-   * @param {string} text
+   * @param {() => string} words in the language of the page
    */
-  note(text) {
-    this.#bubbles.put(this.#bubbles.makeNote(text));
+  note(words) {
+    this.#bubbles.put(this.#bubbles.makeNote(words));
   }
 
   /** Mark the words of the present reply that were not heard. */
@@ -282,7 +282,7 @@ function markCut(reply) {
   reply.under.querySelector(".cut")?.remove();
   if (unheard.length) {
     reply.item.dataset.cut = "true";
-    reply.under.prepend(element("span", "cut", t("cut_off")));
+    reply.under.prepend(worded(element("span", "cut"), () => t("cut_off")));
   } else {
     delete reply.item.dataset.cut;
   }
@@ -336,25 +336,26 @@ function plain(text) {
  */
 function answeredIn(spans, silenceMs, heard) {
   const total = totalOf(spans);
-  const rows = SPANS.filter((name) => name in spans).map((name) => [name, t(/** @type {Key} */ (`span_${name}`))]);
+  const shown = SPANS.filter((name) => name in spans);
+  const labels = shown.map((name) => [name, t(/** @type {Key} */ (`span_${name}`))]);
   const chip = element("details", "chip");
   chip.dataset.role = "answered-in";
-  chip.append(element("summary", "", t("answered_in", { ms: Math.round(total) })));
-  chip.title = rows.map(([name, label]) => `${label}: ${Math.round(spans[name])} ms`).join("\n");
+  chip.append(worded(element("summary"), () => t("answered_in", { ms: Math.round(total) })));
+  chip.title = labels.map(([name, label]) => `${label}: ${Math.round(spans[name])} ms`).join("\n");
   const table = element("dl", "spans");
   let before = 0;
-  for (const [name, label] of rows) {
+  for (const name of shown) {
     const bar = element("dd", "bar");
     bar.style.setProperty("--from", String(total ? before / total : 0));
     bar.style.setProperty("--share", String(total ? spans[name] / total : 0));
     bar.append(element("span", "", `${Math.round(spans[name])} ms`));
-    table.append(element("dt", "", label), bar);
+    table.append(worded(element("dt"), () => t(/** @type {Key} */ (`span_${name}`))), bar);
     before += spans[name];
   }
   chip.append(table);
-  if (heard) chip.append(element("p", "heard", heardLater(heard, total)));
+  if (heard) chip.append(worded(element("p", "heard"), () => heardLater(heard, total)));
   if (silenceMs !== null && silenceMs !== undefined) {
-    chip.append(element("p", "", t("ended_after", { ms: silenceMs })));
+    chip.append(worded(element("p"), () => t("ended_after", { ms: silenceMs })));
   }
   return chip;
 }
