@@ -37,7 +37,7 @@ function column(options) {
   return {
     bubbles,
     root,
-    add: (text) => bubbles.put(bubbles.makeNote(text)),
+    add: (text) => bubbles.put(bubbles.makeNote(() => text)),
     scroll(to) {
       root.scrollTop = to;
       root.dispatchEvent(new window.Event("scroll"));
@@ -61,7 +61,7 @@ test("bubbles come at the end, or before another one", () => {
   assert.ok(bubbles.empty);
   add("first");
   add("third");
-  bubbles.put(bubbles.makeNote("second"), root.lastElementChild);
+  bubbles.put(bubbles.makeNote(() => "second"), root.lastElementChild);
   assert.deepEqual(texts(), ["first", "second", "third"]);
   assert.ok(!bubbles.empty);
 });
@@ -106,7 +106,7 @@ test("earlier bubbles do not move what the user reads", () => {
   const { add, bubbles, root, scroll, texts } = column();
   for (let count = 0; count < 6; count += 1) add("text");
   scroll(100);
-  bubbles.prepend([bubbles.makeNote("a"), bubbles.makeNote("b")]);
+  bubbles.prepend([bubbles.makeNote(() => "a"), bubbles.makeNote(() => "b")]);
   assert.equal(root.scrollTop, 300);
   assert.deepEqual(texts().slice(0, 3), ["a", "b", "text"]);
 });
@@ -114,7 +114,7 @@ test("earlier bubbles do not move what the user reads", () => {
 test("earlier bubbles are not read out, and later ones are", (t) => {
   t.mock.timers.enable({ apis: ["setTimeout"] });
   const { bubbles, root } = column();
-  bubbles.prepend([bubbles.makeNote("a")]);
+  bubbles.prepend([bubbles.makeNote(() => "a")]);
   assert.equal(root.getAttribute("aria-live"), "off");
   t.mock.timers.tick(500);
   assert.equal(root.getAttribute("aria-live"), "polite");

@@ -15,7 +15,7 @@ class BrowserSocket extends Socket {
 setGlobal("WebSocket", BrowserSocket);
 
 /** A server of `/ws/duplex/ID`, and a conversation with it whose callbacks are recorded as `[name, ...values]`. */
-async function conversation(t, { prompt = "", voice = "", voiceOnly = true, fragment = "" } = {}) {
+async function conversation(t, { prompt = "", voice = "", voiceOnly = true, fragment = "", session = "", link = {} } = {}) {
   const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
   await once(server, "listening");
   t.after(() => {
@@ -32,9 +32,9 @@ async function conversation(t, { prompt = "", voice = "", voiceOnly = true, frag
     held: record("held"),
     error: record("error"),
     end: record("end"),
-  });
+  }, link);
   const connected = once(server, "connection");
-  socket.open({ prompt, voice, voiceOnly });
+  socket.open({ prompt, voice, voiceOnly, session });
   const [peer, request] = await connected;
   const received = [];
   peer.on("message", (data) => received.push(JSON.parse(data)));
@@ -256,3 +256,46 @@ async function conversationWithoutTimers(t) {
   await once(peer, "message");
   return { calls, peer };
 }
+
+test("typed text is a message of its own", async (t) => {
+  const { received, socket } = await conversation(t);
+  assert.equal(socket.type("When are you open?"), true);
+  await until(() => received.length === 2);
+  assert.deepEqual(received[1], { type: "text", text: "When are you open?" });
+  socket.close();
+  assert.equal(socket.type("Too late"), false);
+});
+
+test("a conversation that goes on names its session in the address", async (t) => {
+  const { request } = await conversation(t, { session: "a b" });
+  assert.match(request.url, /^\/ws\/duplex\/adx_\w+\?session=a\+b&reconnect=true$/);
+});
+
+test("a connection is given up when an answer is overdue and the server does not answer otherwise", async (t) => {
+  let asked = 0;
+  const answers = async () => (asked += 1) < 2;
+  const { calls, socket, called } = await conversation(t, { link: { answers, overdueMs: 100 } });
+  socket.chunk(new Float32Array(1));
+  await called("end");
+  assert.deepEqual([calls, asked], [[["end", { code: "lost", text: "" }]], 2]);
+});
+
+test("a model that is slow is waited for, but not a connection that brings nothing for long", async (t) => {
+  const { calls, socket, called } = await conversation(t, { link: { answers: async () => true, overdueMs: 10, deadMs: 1_400 } });
+  const beganAt = performance.now();
+  socket.chunk(new Float32Array(1));
+  await called("end");
+  assert.deepEqual(calls, [["end", { code: "lost", text: "" }]]);
+  assert.ok(performance.now() - beganAt > 1_400);
+});
+
+test("a connection whose chunks have all their answers is not looked at", async (t) => {
+  let asked = 0;
+  const answers = async () => Boolean((asked += 1));
+  const { socket, say, called } = await conversation(t, { link: { answers, overdueMs: 10 } });
+  socket.chunk(new Float32Array(1));
+  say(RESULT);
+  await called("result");
+  await new Promise((resolve) => setTimeout(resolve, 700));
+  assert.equal(asked, 0);
+});

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { openPage, setGlobal } from "./support/page.js";
-import { LatencyHistory, median } from "../../web/shared/latency_history.js";
+import { DUPLEX_SPANS, LatencyHistory, duplexSpans, median } from "../../web/shared/latency_history.js";
 
 /** The part of the call page that shows the latency, and the records that it takes. */
 function shown() {
@@ -55,4 +55,21 @@ test("the newest twenty answers are bars, the longest of them the highest", () =
   assert.equal(part("latency-summary").textContent, "Last answer 2000 ms, median 1050 ms of 20");
   assert.equal(part("latency-bars").getAttribute("aria-label"), "Latency of the last 20 answers, median 1050 ms");
   assert.equal(part("latency-bars").style.getPropertyValue("--median"), "0.525");
+});
+
+test("an answer of full duplex is split into the model, the voice and the rest, which are its whole", () => {
+  assert.deepEqual(duplexSpans(900, { cost_llm_ms: 200, cost_all_ms: 350 }), { duplex_model: 200, duplex_voice: 150, duplex_rest: 550 });
+  assert.deepEqual(duplexSpans(900, { cost_llm_ms: 0, cost_all_ms: 0 }), { duplex_model: 0, duplex_voice: 0, duplex_rest: 900 });
+  // Heard before the unit was over.
+  assert.deepEqual(duplexSpans(300, { cost_llm_ms: 400, cost_all_ms: 500 }), { duplex_model: 300, duplex_voice: 0, duplex_rest: 0 });
+});
+
+test("the page of full duplex shows these parts", () => {
+  const window = openPage({ file: "omni.html" });
+  setGlobal("navigator", window.navigator);
+  const root = document.querySelector('[data-role="latency"]');
+  new LatencyHistory(root, DUPLEX_SPANS).add(duplexSpans(900, { cost_llm_ms: 200, cost_all_ms: 350 }));
+  assert.match(root.querySelector('[data-role="latency-summary"]').textContent, /^Last answer 900 ms/);
+  const stages = [...root.querySelectorAll('[data-role="latency-stages"] i')].map((piece) => piece.dataset.stage);
+  assert.deepEqual(stages, ["duplex_model", "duplex_voice", "duplex_rest"]);
 });

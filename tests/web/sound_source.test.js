@@ -158,3 +158,14 @@ test("a file that is too large is refused before it is read", async () => {
   const file = { name: "long.wav", size: MOST_BYTES + 1, arrayBuffer: () => assert.fail("it was read") };
   await assert.rejects(readSoundFile(file), { message: "long.wav is too large: a file has 60 MB at most." });
 });
+
+test("what the page inserts is sent in place of the microphone until it is withdrawn, once", () => {
+  const { graph, sent, source } = made();
+  const stream = microphone();
+  source.microphone = stream;
+  const node = source.insert();
+  assert.deepEqual([graph.nodes.at(-1) === node, sent.at(-1) === node.stream, node.channelCount], [true, true, 1]);
+  source.withdraw();
+  source.withdraw();
+  assert.deepEqual([sent.at(-1) === stream, sent.length], [true, 3]);
+});

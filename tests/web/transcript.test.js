@@ -256,7 +256,7 @@ test("the end of a call cuts the reply off and drops a guess", () => {
 
 test("a line about the call stands among the bubbles", () => {
   const { root, transcript } = call();
-  transcript.note("You hung up after 0:12");
+  transcript.note(() => "You hung up after 0:12");
   assert.equal(root.querySelector('[data-role="note"]').textContent, "You hung up after 0:12");
 });
 

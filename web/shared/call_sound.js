@@ -1,11 +1,10 @@
-// Sound of a call, both ways: what is sent (sound_source.js), the bot's voice, the meters of both sides and the latency of the
-// answers. Decides which microphone is open and whether it is heard. Whatever is sent next reaches the call, the meter and the
+// Sound of a call, both ways: what is sent (sound_source.js), the bot's voice (voice_output.js), the meters of both sides and the latency
+// of the answers. Decides which microphone is open and whether it is heard. Whatever is sent next reaches the call, the meter and the
 // measurement of the latency in one place (#follow). Everything opened for a call ends with close().
 
 import { CallError, openMicrophone } from "./call.js";
-import { choosesLoudspeaker } from "./devices.js";
 import { part } from "./element.js";
-import { messageOf, nameOf } from "./guards.js";
+import { messageOf } from "./guards.js";
 import { t } from "./language.js";
 import { LatencyBeacon } from "./latency.js";
 import { SideMeter } from "./side_meter.js";
@@ -13,17 +12,22 @@ import { stopTracks } from "./sight.js";
 import { SoundSource } from "./sound_source.js";
 
 /** @import { HeardLatency } from "../types/server.js" */
-/** @import { Call } from "./call.js" */
 /** @import { Devices } from "./devices.js" */
 /** @import { PushToTalk } from "./push_to_talk.js" */
 /** @import { SoundSettings } from "./sound_settings.js" */
+/** @import { SoundOutput, VoiceOutput } from "./voice_output.js" */
 
 // A microphone that ends so soon after it took another one's place is none to go on with.
 const SOON_MS = 2_000;
 
-const parts = { sound: part("remote-audio", HTMLAudioElement), talk: part("talk", HTMLButtonElement) };
-
-/** @typedef {{ sinkId?: string, setSinkId?: (id: string) => Promise<void> }} SoundOutput older browsers cannot choose its device */
+/**
+ * Way to the bot: a call over WebRTC, or a conversation over a socket.
+ *
+ * @typedef {object} SoundPath
+ * @property {boolean} closed
+ * @property {(sound: MediaStream | null) => Promise<void>} send
+ * @property {() => Promise<{ round_trip_ms: number, jitter_buffer_ms: number }>} transit
+ */
 /**
  * @typedef {object} SoundHandlers
  * @property {() => void} changed
@@ -36,14 +40,17 @@ export class CallSound {
   #devices;
   #settings;
   #push;
+  #output;
+  #rateHz;
   #on;
+  #talk = part("talk", HTMLButtonElement);
   /** @type {AudioContext | null} */
   #context = null;
   /** @type {SoundSource | null} */
   #source = null;
   /** @type {SideMeter[]} the caller's and the bot's */
   #meters = [];
-  /** @type {Call | null} */
+  /** @type {SoundPath | null} */
   #call = null;
   /** @type {MediaStream | null} the bot's voice */
   #voice = null;
@@ -57,29 +64,43 @@ export class CallSound {
   #missing = ""; // loudspeaker whose absence was said
 
   /**
-   * @param {{ raw: boolean, devices: Devices, settings: SoundSettings, push: PushToTalk }} page
+   * @param {object} page
+   * @param {boolean} page.raw as for openMicrophone
+   * @param {Devices} page.devices
+   * @param {SoundSettings} page.settings
+   * @param {PushToTalk} page.push
+   * @param {VoiceOutput} page.output
+   * @param {number} [page.rateHz] of the page's audio; without one the browser's
    * @param {SoundHandlers} on
    */
-  constructor({ raw, devices, settings, push }, on) {
+  constructor({ raw, devices, settings, push, output, rateHz }, on) {
     this.#raw = raw;
     this.#devices = devices;
     this.#settings = settings;
     this.#push = push;
+    this.#output = output;
+    this.#rateHz = rateHz;
     this.#on = on;
     this.adjust();
   }
 
   /** Begin. Called while a click still counts as one: browsers block sound without a click. */
   begin() {
-    this.#context = new AudioContext();
+    this.#context = new AudioContext(this.#rateHz ? { sampleRate: this.#rateHz } : {});
+    this.#output.begin(this.#context);
     this.#source = new SoundSource(this.#context, () => this.#follow());
     this.#meters = [
       new SideMeter(this.#context, "you"),
-      new SideMeter(this.#context, "bot", (level) => parts.talk.style.setProperty("--voice", level.toFixed(2))),
+      new SideMeter(this.#context, "bot", (level) => this.#talk.style.setProperty("--voice", level.toFixed(2))),
     ];
     this.#isMuted = false;
     this.adjust();
     this.#route();
+  }
+
+  /** True where the page can choose the loudspeaker of the bot's voice. */
+  get choosesLoudspeaker() {
+    return this.#output.choosesLoudspeaker;
   }
 
   /** Audio of the page while there is a call. */
@@ -108,7 +129,7 @@ export class CallSound {
   /**
    * Use a call from now on: the first one, or that which goes on after its connection was lost.
    *
-   * @param {Call} call
+   * @param {SoundPath} call
    */
   use(call) {
     this.#beacon?.close();
@@ -127,7 +148,7 @@ export class CallSound {
   /** Apply what the user has set. */
   adjust() {
     const { gain_db, volume_percent, pushToTalk } = this.#settings.values;
-    parts.sound.volume = volume_percent / 100;
+    this.#output.volume = volume_percent / 100;
     if (this.#push.on !== pushToTalk) this.#push.on = pushToTalk;
     if (this.#source) this.#source.gain_db = gain_db;
     this.#open();
@@ -194,15 +215,7 @@ export class CallSound {
     this.#voice = stream;
     this.#meters[1]?.follow(stream);
     this.#measure();
-    parts.sound.srcObject = stream;
-    parts.sound.play().catch((error) => {
-      if (nameOf(error) !== "NotAllowedError") return; // replaced or closed in the meantime
-      this.#on.say(t("audio_blocked"));
-      const release = () => {
-        parts.sound.play().then(() => this.#on.say(""), () => {});
-      };
-      document.addEventListener("pointerdown", release, { once: true });
-    });
+    this.#output.play(stream);
   }
 
   /**
@@ -218,6 +231,15 @@ export class CallSound {
     this.#source?.stop();
   }
 
+  /** Send what is connected to the returned node, in place of the microphone, until withdraw(); null without a call. */
+  insert() {
+    return this.#source?.insert() ?? null;
+  }
+
+  withdraw() {
+    this.#source?.withdraw();
+  }
+
   /** @param {boolean} isHeld true while the call is on hold: a file waits until it goes on */
   holdFile(isHeld) {
     this.#source?.hold(isHeld);
@@ -228,13 +250,14 @@ export class CallSound {
     this.#call = null;
     this.#source = null;
     source?.stop();
+    source?.withdraw();
     stopTracks(microphone);
     for (const meter of this.#meters.splice(0)) meter.close();
     this.#beacon?.close();
     this.#beacon = this.#voice = null;
     this.#context?.close();
     this.#context = null;
-    parts.sound.srcObject = null;
+    this.#output.close();
   }
 
   /** Open the chosen microphone in place of the present one. Throws CallError. */
@@ -302,7 +325,7 @@ export class CallSound {
 
   /** Use the chosen loudspeaker where it is there. */
   async #route() {
-    if (!choosesLoudspeaker()) return;
+    if (!this.choosesLoudspeaker) return;
     const { id, label } = this.#devices.chosen("loudspeaker");
     const isThere = this.#devices.choices("loudspeaker").some((each) => each.id === id);
     if (this.#devices.misses("loudspeaker") && this.#missing !== id) {
@@ -310,7 +333,7 @@ export class CallSound {
       this.#on.say(t("loudspeaker_absent", { chosen: label }));
     }
     const wanted = isThere ? id : "";
-    const outputs = [parts.sound, /** @type {(AudioContext & SoundOutput) | null} */ (this.#context)];
+    const outputs = [...this.#output.outputs, /** @type {(AudioContext & SoundOutput) | null} */ (this.#context)];
     try {
       // The context plays the chime, and its delay stands for that of the voice.
       for (const output of outputs) if (output && output.sinkId !== wanted) await output.setSinkId?.(wanted);

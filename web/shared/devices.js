@@ -29,11 +29,6 @@ export function choicesOf(found, device) {
     .map(({ deviceId, label }) => ({ id: deviceId, label }));
 }
 
-/** Return whether this browser lets a page choose the loudspeaker. */
-export function choosesLoudspeaker() {
-  return "setSinkId" in HTMLMediaElement.prototype;
-}
-
 export class Devices {
   #media;
   #changed;

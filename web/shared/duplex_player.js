@@ -18,6 +18,7 @@ export class DuplexPlayer {
   /** Words of what is played. */
   spoken = new SpokenText();
   #context;
+  #output;
   #next = 0;
   /** @type {Set<AudioBufferSourceNode>} */
   #sources = new Set();
@@ -28,9 +29,13 @@ export class DuplexPlayer {
     if (this.#context.state !== "running") this.stop();
   };
 
-  /** @param {AudioContext} context */
-  constructor(context) {
+  /**
+   * @param {AudioContext} context
+   * @param {AudioNode} [output] where the speech goes; without one it is heard
+   */
+  constructor(context, output = context.destination) {
     this.#context = context;
+    this.#output = output;
     context.addEventListener("statechange", this.#onState);
   }
 
@@ -110,7 +115,7 @@ export class DuplexPlayer {
     buffer.copyToChannel(samples, 0);
     const source = this.#context.createBufferSource();
     source.buffer = buffer;
-    source.connect(this.#context.destination);
+    source.connect(this.#output);
     if (this.#next < this.#context.currentTime) this.#next = this.#context.currentTime + LEAD_S;
     const beginsS = this.#next;
     source.start(beginsS);

@@ -4,8 +4,16 @@ import { keepNext, subprotocols } from "./token.js";
 
 /** @import { DuplexMessage, DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
 
+const OPEN_MS = 10_000;
 const PREPARED_MS = 15_000;
 const STOPPED_MS = 1_500;
+// Every chunk has an answer. Where one is overdue, the server is asked over another connection: a network that is away takes minutes to
+// close a socket. A model that is slow is waited for, but not a socket that has brought nothing for so long.
+const LOOK_MS = 500;
+const LATE_MS = 1_000;
+const OVERDUE_MS = 2_000;
+const PROBE_MS = 2_000;
+const DEAD_MS = 15_000;
 
 /**
  * Why a conversation is over: a code of the server, or "silent" (no answer), "late" (the model was not ready in time), "refused" (before
@@ -47,29 +55,64 @@ export function decode(text) {
   return new Float32Array(bytes.buffer, 0, bytes.length >> 2);
 }
 
+/** Return whether the server answers now. */
+async function answers() {
+  try {
+    return (await fetch("/health", { cache: "no-store", signal: AbortSignal.timeout(PROBE_MS) })).ok;
+  } catch {
+    return false;
+  }
+}
+
 export class DuplexSocket {
+  #answers;
+  #overdueMs;
+  #deadMs;
   /** @type {WebSocket | null} */
   #socket = null;
   /** @type {number[]} times at which the chunks that have no answer yet were sent */
   #sent = [];
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #late;
+  /** @type {ReturnType<typeof setInterval> | undefined} */
+  #watching;
+  #isProbing = false;
+  #lookedAt = 0;
+  #heardAt = 0; // time of the last message
   #wasOpen = false;
   #isOver = false;
   /** @type {ServerError | null} of the last message: the reason of an end that follows */
   #error = null;
 
-  /** @param {DuplexHandlers} on */
-  constructor(on) {
+  /**
+   * @param {DuplexHandlers} on
+   * @param {object} [link]
+   * @param {() => Promise<boolean>} [link.answers] finds out whether the server can be reached
+   * @param {number} [link.overdueMs] after which it is asked
+   * @param {number} [link.deadMs] without any message, after which the connection is given up all the same
+   */
+  constructor(on, link = {}) {
     this.on = on;
+    this.#answers = link.answers ?? answers;
+    this.#overdueMs = link.overdueMs ?? OVERDUE_MS;
+    this.#deadMs = link.deadMs ?? DEAD_MS;
   }
 
-  /** @param {{ prompt: string, voice?: string, voiceOnly: boolean }} options `voice`: as for `encode`, at 16 kHz */
-  open({ prompt, voice = "", voiceOnly }) {
+  /**
+   * @param {object} options
+   * @param {string} options.prompt
+   * @param {string} [options.voice] as for `encode`, at 16 kHz
+   * @param {boolean} options.voiceOnly
+   * @param {string} [options.session] the conversation that goes on after its connection was lost
+   * @param {number} [options.openMs] longest wait for the connection
+   */
+  open({ prompt, voice = "", voiceOnly, session = "", openMs = OPEN_MS }) {
     const scheme = location.protocol === "https:" ? "wss" : "ws";
     const id = `${voiceOnly ? "adx" : "omni"}_${Date.now().toString(36)}`;
-    const socket = new WebSocket(`${scheme}://${location.host}/ws/duplex/${id}`, subprotocols());
+    const goesOn = session && `?${new URLSearchParams({ session, reconnect: "true" })}`;
+    const socket = new WebSocket(`${scheme}://${location.host}/ws/duplex/${id}${goesOn}`, subprotocols());
     this.#socket = socket;
+    this.#expect("silent", openMs);
     socket.addEventListener("open", () => {
       this.#wasOpen = true;
       this.#send({
@@ -81,6 +124,15 @@ export class DuplexSocket {
     });
     socket.addEventListener("message", (event) => this.#onMessage(JSON.parse(event.data)));
     socket.addEventListener("close", ({ reason }) => this.#end(this.#reasonOf(reason)));
+  }
+
+  /**
+   * Send a typed turn.
+   *
+   * @param {string} text
+   */
+  type(text) {
+    return this.#send({ type: "text", text });
   }
 
   /**
@@ -97,6 +149,7 @@ export class DuplexSocket {
       ...(forceListen && { force_listen: true }),
     })) return;
     this.#sent.push(performance.now());
+    this.#watching ??= this.#watch();
   }
 
   pause() {
@@ -122,19 +175,48 @@ export class DuplexSocket {
     return true;
   }
 
-  /** @param {string} code of the end, if the engine is not ready in time */
-  #expect(code) {
+  /**
+   * @param {string} code of the end, if nothing comes in time
+   * @param {number} [withinMs]
+   */
+  #expect(code, withinMs = PREPARED_MS) {
     clearTimeout(this.#late);
-    this.#late = setTimeout(() => {
-      this.#end({ code, text: "" });
-      this.#socket?.close();
-    }, PREPARED_MS);
+    this.#late = setTimeout(() => this.#giveUp(code), withinMs);
+  }
+
+  /** @param {string} code */
+  #giveUp(code) {
+    this.#end({ code, text: "" });
+    this.#socket?.close();
+  }
+
+  #watch() {
+    this.#lookedAt = performance.now();
+    return setInterval(() => this.#look(), LOOK_MS);
+  }
+
+  /** Find out whether the connection still stands, where an answer is overdue. */
+  async #look() {
+    const now = performance.now();
+    const isLate = now - this.#lookedAt > LATE_MS;
+    this.#lookedAt = now;
+    // A page that stood still has messages that it has not read yet.
+    if (isLate) return;
+    const waitedMs = now - Math.max(this.#sent[0] ?? now, this.#heardAt);
+    if (waitedMs > this.#deadMs) this.#giveUp("lost");
+    if (waitedMs < this.#overdueMs || this.#isProbing || this.#isOver) return;
+    this.#isProbing = true;
+    const began = this.#heardAt;
+    const reached = await this.#answers();
+    this.#isProbing = false;
+    if (!reached && began === this.#heardAt) this.#giveUp("lost");
   }
 
   /** @param {DuplexMessage} message */
   #onMessage(message) {
     if (this.#isOver) return;
     this.#error = null;
+    this.#heardAt = performance.now();
     switch (message.type) {
       case "queued":
       case "queue_update":
@@ -192,6 +274,7 @@ export class DuplexSocket {
     if (this.#isOver) return;
     this.#isOver = true;
     clearTimeout(this.#late);
+    clearInterval(this.#watching);
     this.on.end(reason);
   }
 }

@@ -1,5 +1,5 @@
-// Latency of the answers of the present page: the last one by stage, and the newest ones as small bars with their median. It reads
-// the same turn records that make "answered in ... ms" below an answer. Hidden until there is one.
+// Latency of the answers of the present page: the last one by stage, and the newest ones as small bars with their median. In a call it
+// reads the same turn records that make "answered in ... ms" below an answer. Hidden until there is one.
 
 import { element, part, write } from "./element.js";
 import { t } from "./language.js";
@@ -11,6 +11,8 @@ import { t } from "./language.js";
 export const SPANS = /** @type {const} */ ([
   ...["stt_final", "endpoint_wait", "llm_first_token", "first_clause", "tts_first_audio", "playout_queue"],
 ]);
+/** Parts of an answer of full duplex over a socket: of the unit that begins it, and all other time until it is heard. */
+export const DUPLEX_SPANS = /** @type {const} */ (["duplex_model", "duplex_voice", "duplex_rest"]);
 const KEEP = 20;
 
 /**
@@ -42,8 +44,21 @@ export function median(numbers) {
   return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
 }
 
+/**
+ * Return the parts of an answer of full duplex: the model and the voice as the server measured them for the unit that began it.
+ *
+ * @param {number} heard_ms from the last sound of the caller to the first one of the bot, at the ear
+ * @param {{ cost_llm_ms: number, cost_all_ms: number }} unit
+ * @returns {Spans}
+ */
+export function duplexSpans(heard_ms, { cost_llm_ms: model, cost_all_ms: all }) {
+  const [duplex_model, whole] = [Math.min(heard_ms, model), Math.min(heard_ms, Math.max(model, all))];
+  return { duplex_model, duplex_voice: whole - duplex_model, duplex_rest: heard_ms - whole };
+}
+
 export class LatencyHistory {
   #root;
+  #names;
   #summary;
   #bars;
   #stack;
@@ -51,9 +66,13 @@ export class LatencyHistory {
   /** @type {Spans[]} of the newest answers, the oldest first */
   #answers = [];
 
-  /** @param {HTMLDetailsElement} root */
-  constructor(root) {
+  /**
+   * @param {HTMLDetailsElement} root
+   * @param {readonly string[]} [names] of the parts, in the order in which their time passes
+   */
+  constructor(root, names = SPANS) {
     this.#root = root;
+    this.#names = names;
     this.#summary = part("latency-summary", HTMLElement, root);
     this.#bars = part("latency-bars", HTMLElement, root);
     this.#stack = part("latency-stages", HTMLElement, root);
@@ -68,7 +87,15 @@ export class LatencyHistory {
   take(message) {
     const record = message.type === "server-message" && message.data?.kind === "turn" ? message.data : null;
     const spans = record && spansOf(record);
-    if (!spans) return;
+    if (spans) this.add(spans);
+  }
+
+  /**
+   * Show another answer.
+   *
+   * @param {Spans} spans
+   */
+  add(spans) {
     this.#answers = [...this.#answers, spans].slice(-KEEP);
     this.show();
   }
@@ -91,7 +118,7 @@ export class LatencyHistory {
   /** @param {Spans} spans */
   #stages(spans) {
     const total = totalOf(spans);
-    const shown = SPANS.filter((name) => name in spans);
+    const shown = this.#names.filter((name) => name in spans);
     this.#stack.replaceChildren(
       ...shown.map((name) => {
         const piece = element("i");

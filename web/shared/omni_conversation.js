@@ -1,28 +1,39 @@
-// One conversation with a full-duplex model over /ws/duplex: the microphone or a file in its place, the connection, and the bot's
-// voice. Decides what the model hears and when the bot is heard; the page shows it. Used once.
+// One conversation with a full-duplex model over /ws/duplex: the connection, what the model hears of the page's sound, and the bot's
+// voice. Decides what is sent and when the bot is heard, and goes on over another connection after one was lost; the page shows it.
+// Used once.
 
-import { openMicrophone } from "./call.js";
 import { DuplexPlayer } from "./duplex_player.js";
 import { DuplexSocket, decode } from "./duplex_socket.js";
 import { ForcedListening } from "./forced_listening.js";
-import { stopTracks } from "./sight.js";
+import { required } from "./guards.js";
+import { pauseMs } from "./reconnection.js";
 
 /** @import { DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
+/** @import { CallSound } from "./call_sound.js" */
 /** @import { EndReason, ServerError } from "./duplex_socket.js" */
 /** @import { FileSource } from "./file_source.js" */
+/** @import { NodeVoice } from "./voice_output.js" */
 
-const RATE_HZ = 16_000;
+export const RATE_HZ = 16_000;
 // Long units are sent whole; an engine of short ones is heard in pieces of this length.
 const SHORT_CHUNK_MS = 240;
 const LONG_UNIT_MS = 200;
+// Pictures of one chunk, as the server takes them.
+const MOST_PICTURES = 4;
+// As on the page of a call: a server that starts anew comes back within that time.
+const RECONNECT_MS = 60_000;
+const AGAIN_MS = 2_000;
+const LONGEST_AGAIN_MS = 10_000;
+/** Ends after which the conversation may go on, where it had begun. */
+const PASSING = new Set(["lost", "silent", "late", "refused", "stopping", "server_shutdown"]);
+const ENDED_HERE = new Set(["lost", "stopping", "server_shutdown"]);
 
 /**
  * @typedef {object} ConversationHandlers
  * @property {() => string[]} frames pictures for the next chunk, as JPEG in base64
- * @property {(stream: MediaStream) => void} microphone it was opened
- * @property {() => void} microphoneGone it ended, and no other one could be opened
  * @property {(place: EngineQueue) => void} queued
- * @property {(facts: Prepared) => void} ready
+ * @property {(facts: Prepared) => void} ready it begins, or goes on over another connection
+ * @property {(reason: EndReason) => void} lost another connection is looked for
  * @property {(result: DuplexResult, answeredMs: number, aheadS: number) => void} result
  * @property {(isHeld: boolean) => void} held
  * @property {(atS: number) => void} fileProgress
@@ -40,54 +51,61 @@ const LONG_UNIT_MS = 200;
 
 export class Conversation {
   #on;
-  #raw;
+  #sound;
+  #output;
+  #link;
   /** @type {DuplexSocket | null} */
   #socket = null;
-  /** @type {AudioContext | null} */
-  #context = null;
   /** @type {DuplexPlayer | null} */
   #player = null;
   /** @type {AudioWorkletNode | null} */
   #capture = null;
-  /** @type {MediaStream | null} */
-  #microphone = null;
   /** @type {MediaStreamAudioSourceNode | null} */
   #input = null;
+  /** @type {Omit<Beginning, "file"> | null} */
+  #beginning = null;
   /** @type {FileSource | null} */
   #file = null;
+  #playsFile = false; // it has begun
+  /** @type {string[]} shown by the user, for the next chunk */
+  #pictures = [];
   #forced = new ForcedListening();
+  #session = "";
   #isReady = false;
   #isHeld = false;
   #isClosed = false;
   #isOver = false;
-  #opened = 0;
 
   /**
    * @param {ConversationHandlers} on
-   * @param {{ raw: boolean }} options as for openMicrophone
+   * @param {{ sound: CallSound, output: NodeVoice }} page its sound, which has begun
+   * @param {{ answers?: () => Promise<boolean> }} [link] as for DuplexSocket
    */
-  constructor(on, { raw }) {
+  constructor(on, { sound, output }, link = {}) {
     this.#on = on;
-    this.#raw = raw;
+    this.#sound = sound;
+    this.#output = output;
+    this.#link = link;
+  }
+
+  get closed() {
+    return this.#isClosed;
   }
 
   /**
-   * Open microphone and connection. The user may hang up while the browser asks for permission. Throws CallError.
+   * Open the connection. The user may hang up meanwhile.
    *
    * @param {Beginning} beginning
-   * @param {string} device the chosen microphone
    */
-  async open({ prompt, voice, sees, file }, device) {
+  async open({ file, ...beginning }) {
+    this.#beginning = beginning;
     this.#file = file;
-    if (!file) await this.useMicrophone(device);
-    if (this.#isClosed) return;
-    const context = new AudioContext({ sampleRate: RATE_HZ });
-    this.#context = context;
+    const context = required(this.#sound.context, "the audio");
     await context.resume();
     if (this.#isClosed) return;
     await context.audioWorklet.addModule("/shared/capture_worklet.js");
     if (this.#isClosed) return;
-    this.#player = new DuplexPlayer(context);
+    this.#player = new DuplexPlayer(context, required(this.#output.input, "the output"));
     const processorOptions = { samples: samplesIn(SHORT_CHUNK_MS) };
     const capture = new AudioWorkletNode(context, "capture", { numberOfOutputs: 0, processorOptions });
     // Silence, so that chunks go on between two microphones, and after a file.
@@ -95,9 +113,9 @@ export class Conversation {
     silence.connect(capture);
     silence.start();
     this.#capture = capture;
-    this.#connectMicrophone();
-    this.#socket = this.#connect(this.#player, capture);
-    this.#socket.open({ prompt, voice, voiceOnly: !sees });
+    await this.send(this.#sound.stream);
+    this.#sound.play(required(this.#output.stream, "the output"));
+    this.#connect(this.#player, capture);
   }
 
   /** Words of the bot, and the time that is heard at this moment. */
@@ -105,28 +123,43 @@ export class Conversation {
     return this.#player && { spoken: this.#player.spoken, heardS: this.#player.heardS };
   }
 
-  get hasMicrophone() {
-    return this.#microphone !== null;
+  /**
+   * Let the model hear another sound from now on; null for none.
+   *
+   * @param {MediaStream | null} sound
+   */
+  async send(sound) {
+    this.#input?.disconnect();
+    this.#input = null;
+    const { context } = this.#sound;
+    if (!context || !this.#capture || !sound) return;
+    this.#input = context.createMediaStreamSource(sound);
+    this.#input.connect(this.#capture);
+  }
+
+  /** Return the way of the sound, of which a socket reports nothing. */
+  async transit() {
+    return { round_trip_ms: 0, jitter_buffer_ms: 0 };
   }
 
   /**
-   * Open a microphone, in place of the one that is open. Throws CallError.
+   * Send typed text; it is answered by the deployment's own model. Return whether it was sent.
    *
-   * @param {string} device
+   * @param {string} text
    */
-  async useMicrophone(device) {
-    this.#opened += 1;
-    const opened = this.#opened;
-    const stream = await openMicrophone({ raw: this.#raw, deviceId: device });
-    if (this.#isClosed || opened !== this.#opened) {
-      stopTracks(stream);
-      return;
-    }
-    this.#dropMicrophone();
-    this.#microphone = stream;
-    stream.getAudioTracks()[0].addEventListener("ended", () => this.#replaceMicrophone(stream));
-    this.#connectMicrophone();
-    this.#on.microphone(stream);
+  type(text) {
+    if (!this.#isReady || !this.#socket?.type(text)) return false;
+    this.#player?.endTurn();
+    return true;
+  }
+
+  /**
+   * Show pictures with the next chunk.
+   *
+   * @param {string[]} pictures as JPEG in base64
+   */
+  show(pictures) {
+    this.#pictures = [...this.#pictures, ...pictures].slice(-MOST_PICTURES);
   }
 
   /**
@@ -137,7 +170,6 @@ export class Conversation {
   useFile(file) {
     this.stopFile();
     this.#file = file;
-    this.#connectMicrophone();
     if (this.#isReady) this.#playFile(file);
   }
 
@@ -145,7 +177,8 @@ export class Conversation {
   stopFile() {
     this.#file?.close();
     this.#file = null;
-    this.#connectMicrophone();
+    this.#playsFile = false;
+    this.#sound.withdraw();
   }
 
   /** @param {boolean} forces true while the bot must listen */
@@ -174,41 +207,119 @@ export class Conversation {
   }
 
   /**
+   * Connect; return a promise of null once that is up, and of the reason where it fails.
+   *
    * @param {DuplexPlayer} player
    * @param {AudioWorkletNode} capture
+   * @param {number} [openMs]
+   * @returns {Promise<EndReason | null>}
    */
-  #connect(player, capture) {
-    const socket = new DuplexSocket({
-      queued: (place) => this.#on.queued(place),
-      prepared: (facts) => {
-        const chunkMs = facts.unit_ms >= LONG_UNIT_MS ? facts.unit_ms : SHORT_CHUNK_MS;
-        capture.port.postMessage({ samples: samplesIn(chunkMs) });
-        capture.port.onmessage = ({ data }) => {
-          if (!this.#isHeld) socket.chunk(data, { frames: this.#on.frames(), forceListen: this.#forced.takeOrder() });
-        };
-        this.#isReady = true;
-        if (this.#file) this.#playFile(this.#file);
-        this.#on.ready(facts);
-      },
-      result: (result, answeredMs) => {
-        this.#hear(player, result);
-        this.#on.result(result, answeredMs, player.aheadS);
-      },
-      held: (type) => {
-        this.#isHeld = type === "paused";
-        if (this.#isHeld) player.hold();
-        else player.release();
-        this.#file?.hold(this.#isHeld);
-        this.#on.held(this.#isHeld);
-      },
-      error: (error) => {
-        // The request to pause may be what was refused.
-        if (error.code === "invalid_state" && !this.#isHeld) player.release();
-        this.#on.error(error);
-      },
-      end: (reason) => this.#end(reason),
+  #connect(player, capture, openMs) {
+    const { prompt, voice, sees } = required(this.#beginning, "a beginning");
+    return new Promise((resolve) => {
+      const socket = new DuplexSocket({
+        queued: (place) => this.#on.queued(place),
+        prepared: (facts) => {
+          resolve(null);
+          this.#begin(socket, capture, facts);
+        },
+        result: (result, answeredMs) => {
+          this.#hear(player, result);
+          this.#on.result(result, answeredMs, player.aheadS);
+        },
+        held: (type) => this.#hold(player, type === "paused"),
+        error: (error) => {
+          // The request to pause may be what was refused.
+          if (error.code === "invalid_state" && !this.#isHeld) player.release();
+          // Of an attempt to go on: another one follows.
+          if (this.#isReady || !this.#session) this.#on.error(error);
+        },
+        end: (reason) => {
+          this.#onEnd(reason);
+          resolve(reason);
+        },
+      }, this.#link);
+      this.#socket = socket;
+      socket.open({ prompt, voice, voiceOnly: !sees, session: this.#session, openMs });
     });
-    return socket;
+  }
+
+  /**
+   * @param {DuplexSocket} socket
+   * @param {AudioWorkletNode} capture
+   * @param {Prepared} facts
+   */
+  #begin(socket, capture, facts) {
+    const chunkMs = facts.unit_ms >= LONG_UNIT_MS ? facts.unit_ms : SHORT_CHUNK_MS;
+    this.#session = facts.session_id;
+    this.#isReady = true;
+    capture.port.postMessage({ samples: samplesIn(chunkMs) });
+    capture.port.onmessage = ({ data }) => {
+      if (!this.#isHeld) socket.chunk(data, { frames: this.#frames(), forceListen: this.#forced.takeOrder() });
+    };
+    // It may have been chosen while there was no connection.
+    if (this.#file && !this.#playsFile) this.#playFile(this.#file);
+    // It was paused when its connection was lost, and still is.
+    if (this.#isHeld) socket.pause();
+    else {
+      this.#player?.release();
+      this.#file?.hold(false);
+    }
+    this.#on.ready(facts);
+  }
+
+  #frames() {
+    return [...this.#pictures.splice(0), ...this.#on.frames()].slice(0, MOST_PICTURES);
+  }
+
+  /**
+   * @param {DuplexPlayer} player
+   * @param {boolean} isHeld
+   */
+  #hold(player, isHeld) {
+    this.#isHeld = isHeld;
+    if (isHeld) player.hold();
+    else player.release();
+    this.#file?.hold(isHeld);
+    this.#on.held(isHeld);
+  }
+
+  /** @param {EndReason | null} reason of one connection */
+  #onEnd(reason) {
+    if (this.#isOver || this.#isClosed) return;
+    if (!this.#isReady && this.#session) return; // of an attempt, which is followed by another one
+    if (!this.#session || !reason || !ENDED_HERE.has(reason.code)) this.#end(reason);
+    else this.#goOn(reason);
+  }
+
+  /**
+   * Go on over another connection, in the same conversation.
+   *
+   * @param {EndReason} reason for which there is none
+   */
+  async #goOn(reason) {
+    const lostAt = performance.now();
+    const [player, capture] = [required(this.#player, "the player"), required(this.#capture, "the capture")];
+    this.#isReady = false;
+    capture.port.onmessage = null;
+    // What was being said is not played later: the model goes on from what was heard.
+    player.hold();
+    this.#file?.hold(true);
+    this.#on.lost(reason);
+    for (let requestMs = AGAIN_MS; ; ) {
+      const beganAt = performance.now();
+      const failure = await this.#connect(player, capture, requestMs);
+      if (!failure || this.#isClosed) return;
+      const [tookMs, sinceMs] = [performance.now() - beganAt, performance.now() - lostAt];
+      if (!PASSING.has(failure.code) || sinceMs > RECONNECT_MS) {
+        this.#end(failure.code === "refused" ? reason : failure);
+        return;
+      }
+      if (tookMs >= requestMs) requestMs = Math.min(1.5 * requestMs, LONGEST_AGAIN_MS);
+      const pause = pauseMs({ status: 0, tookMs, sinceMs });
+      await new Promise((resolve) => setTimeout(resolve, pause));
+      if (this.#isClosed) return;
+    }
   }
 
   /**
@@ -231,55 +342,30 @@ export class Conversation {
 
   /** @param {FileSource} file */
   async #playFile(file) {
-    if (!this.#context || !this.#capture) return;
+    const { context } = this.#sound;
+    const target = context && this.#sound.insert();
+    if (!context || !target) return;
+    this.#playsFile = true;
     const end = () => {
       if (file !== this.#file) return;
       this.stopFile();
       this.#on.fileEnd();
     };
     const on = { progress: (/** @type {number} */ atS) => this.#on.fileProgress(atS), end };
-    await file.play(this.#context, this.#capture, on, { isHeld: this.#isHeld });
-  }
-
-  /** Connect what the model hears: the microphone, unless a file is in its place. */
-  #connectMicrophone() {
-    this.#input?.disconnect();
-    this.#input = null;
-    if (!this.#context || !this.#capture || !this.#microphone || this.#file) return;
-    this.#input = this.#context.createMediaStreamSource(this.#microphone);
-    this.#input.connect(this.#capture);
-  }
-
-  /** @param {MediaStream} stream that has ended */
-  async #replaceMicrophone(stream) {
-    if (stream !== this.#microphone) return;
-    this.#dropMicrophone();
-    try {
-      await this.useMicrophone("");
-    } catch {
-      if (!this.#isClosed) this.#on.microphoneGone();
-    }
-  }
-
-  #dropMicrophone() {
-    this.#input?.disconnect();
-    this.#input = null;
-    stopTracks(this.#microphone);
-    this.#microphone = null;
+    await file.play(context, target, on, { isHeld: this.#isHeld });
   }
 
   /** @param {EndReason | null} reason */
   #end(reason) {
     if (this.#isOver) return;
     this.#isOver = this.#isClosed = true;
-    this.#dropMicrophone();
+    this.#input?.disconnect();
+    this.#input = null;
     this.#file?.close();
     this.#file = null;
     this.#player?.close();
     if (this.#capture) this.#capture.port.onmessage = null;
     this.#capture = null;
-    this.#context?.close();
-    this.#context = null;
     this.#on.end(reason);
   }
 }

@@ -50,3 +50,12 @@ export function listenForKeys(act, isOn) {
     act[action]();
   });
 }
+
+/**
+ * Click a button if the page shows it.
+ *
+ * @param {HTMLButtonElement} button
+ */
+export function press(button) {
+  if (!button.closest("[hidden]")) button.click();
+}

@@ -1,18 +1,13 @@
 // The panel "Sound and devices", and the list of shortcuts: two dialogs. Show what is chosen and pass on what the user changes;
 // what it means for a call is decided elsewhere (call_sound.js, devices.js, push_to_talk.js).
 
-import { CallError } from "./call.js";
-import { choosesLoudspeaker } from "./devices.js";
 import { element, part, showNotice } from "./element.js";
-import { required } from "./guards.js";
 import { t } from "./language.js";
-import { readSoundFile } from "./sound_source.js";
+import { SoundFile } from "./sound_file.js";
 
 /** @import { CallSound } from "./call_sound.js" */
 /** @import { Device, Devices } from "./devices.js" */
 /** @import { SoundSettings, SoundValues } from "./sound_settings.js" */
-
-const PROGRESS_MS = 250;
 
 const parts = {
   panel: part("sound-panel", HTMLDialogElement),
@@ -31,10 +26,6 @@ const parts = {
   volumeValue: part("volume-value", HTMLElement),
   pushToTalk: part("push-to-talk", HTMLInputElement),
   chime: part("chime", HTMLInputElement),
-  file: part("file", HTMLInputElement),
-  filePlay: part("file-play", HTMLButtonElement),
-  fileProgress: part("file-progress", HTMLProgressElement),
-  fileTime: part("file-time", HTMLElement),
   shortcuts: part("shortcuts", HTMLDialogElement),
   shortcutsOpen: part("shortcuts-open", HTMLButtonElement),
   shortcutsOn: part("shortcuts-on", HTMLInputElement),
@@ -48,22 +39,20 @@ export class SoundPanel {
   #devices;
   #settings;
   #on;
-  #inCall = false;
-  /** @type {AudioBuffer | null} of the chosen file */
-  #file = null;
-  #reading = 0; // of the files that were chosen: the newest counts
-  /** @type {ReturnType<typeof setInterval> | undefined} */
-  #progress;
+  /** @type {SoundFile | null} */
+  #file;
 
   /**
-   * @param {{ sound: CallSound, devices: Devices, settings: SoundSettings }} page
+   * @param {{ sound: CallSound, devices: Devices, settings: SoundSettings, playsFiles?: boolean }} page `playsFiles`: the panel has a
+   *   file in place of the microphone
    * @param {{ chosen: (device: Device) => void }} on another device was chosen
    */
-  constructor({ sound, devices, settings }, on) {
+  constructor({ sound, devices, settings, playsFiles = true }, on) {
     this.#sound = sound;
     this.#devices = devices;
     this.#settings = settings;
     this.#on = on;
+    this.#file = playsFiles ? new SoundFile(sound, (text, options) => this.say(text, options)) : null;
     for (const dialog of [parts.panel, parts.shortcuts]) letGo(dialog);
     parts.open.addEventListener("click", () => this.open());
     parts.shortcutsOpen.addEventListener("click", () => this.openShortcuts());
@@ -75,8 +64,6 @@ export class SoundPanel {
     parts.pushToTalk.addEventListener("change", () => this.#set({ pushToTalk: parts.pushToTalk.checked }));
     parts.chime.addEventListener("change", () => this.#set({ chime: parts.chime.checked }));
     parts.shortcutsOn.addEventListener("change", () => this.#set({ shortcuts: parts.shortcutsOn.checked }));
-    parts.file.addEventListener("change", () => this.#read());
-    parts.filePlay.addEventListener("click", () => this.#toggleFile());
     this.#showValues();
     this.showDevices();
   }
@@ -109,18 +96,17 @@ export class SoundPanel {
    * @param {{ inCall: boolean, sees: boolean }} page `sees`: the bot can be shown a camera
    */
   show({ inCall, sees }) {
-    this.#inCall = inCall;
     parts.cameraField.hidden = !sees;
-    this.#showFile();
+    this.#file?.show({ inCall });
   }
 
   /** Show the devices that there are, in the page's language. */
   showDevices() {
     for (const device of /** @type {Device[]} */ (Object.keys(LISTS))) this.#fill(device);
-    parts.loudspeakerField.hidden = !choosesLoudspeaker();
+    parts.loudspeakerField.hidden = !this.#sound.choosesLoudspeaker;
     parts.hint.hidden = this.#devices.choices("microphone").length > 0;
     this.#showValues();
-    this.#showFile();
+    this.#file?.show();
   }
 
   /** @param {Device} device */
@@ -165,47 +151,6 @@ export class SoundPanel {
     parts.chime.checked = chime;
     parts.shortcutsOn.checked = shortcuts;
   }
-
-  async #read() {
-    const [file] = parts.file.files ?? [];
-    const reading = ++this.#reading;
-    this.#sound.stopFile();
-    this.#file = null;
-    this.say("");
-    this.#showFile();
-    if (!file) return;
-    try {
-      const sound = await readSoundFile(file);
-      if (reading === this.#reading) this.#file = sound;
-    } catch (error) {
-      if (!(error instanceof CallError)) throw error;
-      if (reading === this.#reading) this.say(error.message, { bad: true });
-    }
-    this.#showFile();
-  }
-
-  #toggleFile() {
-    if (this.#sound.place_s === null) this.#sound.playFile(required(this.#file, "the file"));
-    else this.#sound.stopFile();
-    this.#showFile();
-  }
-
-  #showFile() {
-    const place_s = this.#sound.place_s;
-    const isPlaying = place_s !== null;
-    const length_s = this.#file?.duration ?? 0;
-    parts.filePlay.disabled = !isPlaying && (!this.#inCall || !this.#file);
-    parts.filePlay.textContent = t(isPlaying ? "stop_file" : "play_file");
-    parts.fileProgress.max = length_s || 1;
-    parts.fileProgress.value = place_s ?? 0;
-    const time = length_s ? `${minutes(place_s ?? 0)} / ${minutes(length_s)}` : "";
-    parts.fileTime.textContent = time || (this.#inCall ? "" : t("file_in_call"));
-    if (isPlaying) this.#progress ??= setInterval(() => this.#showFile(), PROGRESS_MS);
-    else {
-      clearInterval(this.#progress);
-      this.#progress = undefined;
-    }
-  }
 }
 
 /**
@@ -236,10 +181,4 @@ function setsVolume() {
   const probe = new Audio();
   probe.volume = 0.5;
   return probe.volume === 0.5;
-}
-
-/** @param {number} seconds */
-function minutes(seconds) {
-  const whole = Math.floor(seconds);
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
 }

@@ -42,6 +42,8 @@ export class SoundSource {
   #amplified = null;
   /** @type {PlayedFile | null} */
   #file = null;
+  /** @type {MediaStreamAudioDestinationNode | null} what the page plays in place of the microphone */
+  #inserted = null;
   #isHeld = false;
 
   /**
@@ -56,6 +58,7 @@ export class SoundSource {
   /** The stream to be sent; null for none. */
   get stream() {
     if (this.#file) return this.#file.destination.stream;
+    if (this.#inserted) return this.#inserted.stream;
     if (!this.#microphone || this.#gain_db === 0) return this.#microphone;
     return this.#amplify(this.#microphone).stream;
   }
@@ -119,6 +122,23 @@ export class SoundSource {
   stop() {
     if (!this.#file) return;
     this.#endFile();
+    this.#changed();
+  }
+
+  /**
+   * Send what is connected to the returned node, in place of the microphone, until withdraw().
+   *
+   * @returns {AudioNode}
+   */
+  insert() {
+    this.#inserted = this.#destination();
+    this.#changed();
+    return this.#inserted;
+  }
+
+  withdraw() {
+    if (!this.#inserted) return;
+    this.#inserted = null;
     this.#changed();
   }
 

@@ -62,14 +62,28 @@ export class SpokenView {
     this.#write();
   }
 
+  /**
+   * Add a line that is not the bot's: what the user typed, or what happened.
+   *
+   * @param {HTMLElement} line
+   */
+  add(line) {
+    this.#log.append(line);
+    this.#trim();
+  }
+
+  #trim() {
+    while (this.#log.childElementCount > KEEP) this.#log.firstElementChild?.remove();
+    this.#log.scrollTop = this.#log.scrollHeight;
+  }
+
   /** @param {ShownTurn} turn */
   #line(turn) {
     let line = this.#lines.get(turn.id);
     if (!line) {
       line = element("p");
       this.#lines.set(turn.id, line);
-      this.#log.append(line);
-      while (this.#log.childElementCount > KEEP) this.#log.firstElementChild?.remove();
+      this.add(line);
     }
     const shown = JSON.stringify(turn);
     if (line.dataset.shown !== shown) {
@@ -77,7 +91,7 @@ export class SpokenView {
       const rest = turn.rest && element(turn.isCut ? "s" : "span", turn.isCut ? "unheard" : "coming", turn.rest);
       const hint = turn.isCut && rest ? element("span", "unseen", ` ${t("not_heard")} `) : "";
       line.replaceChildren(turn.heard, hint, rest);
-      this.#log.scrollTop = this.#log.scrollHeight;
+      this.#trim();
     }
     if (!turn.isFinal) return;
     delete line.dataset.shown;

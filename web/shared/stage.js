@@ -7,7 +7,7 @@ import { required } from "./guards.js";
 import { t } from "./language.js";
 import { stopTracks } from "./sight.js";
 
-/** @import { DeviceChoice } from "./camera_choice.js" */
+/** @import { Devices } from "./devices.js" */
 /** @import { Key } from "./language.js" */
 
 const PICTURE_WIDTH = 640;
@@ -19,12 +19,13 @@ const MIRRORED = "parley.mirrored";
  * @typedef {object} StageHandlers
  * @property {(shows: boolean) => void} changed the camera was opened or closed
  * @property {(error: unknown) => void} failed
+ * @property {(words: string) => void} other another camera than the chosen one was opened
  * @property {() => void} gone the browser or the device ended the camera
  */
 
 export class Stage {
   #on;
-  #choice;
+  #devices;
   #root = part("stage", HTMLElement);
   #video = part("picture", HTMLVideoElement);
   #empty = part("no-picture", HTMLElement);
@@ -38,15 +39,16 @@ export class Stage {
   #film = null;
   /** @type {"user" | "environment" | undefined} */
   #facing;
+  #device = ""; // that is open
   #attempt = 0;
   #lastMs = -Infinity;
 
   /**
-   * @param {DeviceChoice} choice of the camera
+   * @param {Devices} devices have the camera that the user has chosen
    * @param {StageHandlers} on
    */
-  constructor(choice, on) {
-    this.#choice = choice;
+  constructor(devices, on) {
+    this.#devices = devices;
     this.#on = on;
     this.#flip.addEventListener("click", () => this.#turnOver());
     this.#mirror.addEventListener("click", () => {
@@ -79,7 +81,7 @@ export class Stage {
    *
    * @param {{ device?: string, facing?: "user" | "environment" }} [wanted]
    */
-  async open(wanted = { device: this.#choice.device }) {
+  async open(wanted = { device: this.#devices.chosen("camera").id }) {
     this.#attempt += 1;
     const attempt = this.#attempt;
     // Telephones open no second camera while the first one is in use.
@@ -98,7 +100,9 @@ export class Stage {
       return;
     }
     this.#take(stream);
-    await this.#choice.opened(stream);
+    const other = wanted.facing ? "" : this.#devices.otherThanChosen("camera", stream.getVideoTracks()[0]);
+    if (other) this.#on.other(other);
+    await this.#devices.refresh();
     this.show();
   }
 
@@ -145,7 +149,7 @@ export class Stage {
     this.#video.hidden = !this.#camera || this.#film !== null;
     this.#video.classList.toggle("mirrored", this.#isMirrored);
     this.#empty.hidden = this.#camera !== null || this.#film !== null;
-    this.#flip.hidden = this.#video.hidden || this.#choice.count < 2;
+    this.#flip.hidden = this.#video.hidden || this.#devices.choices("camera").length < 2;
     this.#mirror.hidden = this.#video.hidden || this.#facing === "environment";
     this.#mirror.setAttribute("aria-pressed", String(this.#isMirrored));
     this.#whole.setAttribute("aria-pressed", String(this.#isWhole));
@@ -157,7 +161,8 @@ export class Stage {
     const wasOn = this.isOn;
     this.#camera = stream;
     const [track] = stream.getVideoTracks();
-    const { facingMode: facing } = track.getSettings();
+    const { facingMode: facing, deviceId: device = "" } = track.getSettings();
+    this.#device = device;
     this.#facing = facing === "user" || facing === "environment" ? facing : undefined;
     track.addEventListener("ended", () => {
       if (stream !== this.#camera) return;
@@ -169,8 +174,15 @@ export class Stage {
 
   /** Open the camera on the other side; those of a computer have no side, and follow each other. */
   #turnOver() {
-    if (this.#facing === undefined) this.open({ device: this.#choice.next });
+    if (this.#facing === undefined) this.#openNext();
     else this.open({ facing: this.#facing === "user" ? "environment" : "user" });
+  }
+
+  #openNext() {
+    const ids = this.#devices.choices("camera").map(({ id }) => id);
+    const device = ids[(ids.indexOf(this.#device) + 1) % ids.length] ?? "";
+    this.#devices.choose("camera", device);
+    this.open({ device });
   }
 
   async #toggleWhole() {

@@ -55,7 +55,7 @@ export function isOpening(state) {
 /**
  * Return true while a call is connected.
  *
- * @param {State} state
+ * @param {string} state
  */
 export function inCall(state) {
   return state === "listening" || state === "thinking" || state === "speaking";
@@ -64,7 +64,8 @@ export function inCall(state) {
 /**
  * Return the word for a state: in a call that listens, it says what the bot can hear.
  *
- * @param {State} state
+ * @template {string} S
+ * @param {S} state of the page of a call, or of full duplex
  * @param {Hearing} hearing
  */
 export function wordOf(state, { deaf, isMuted, pushes, isHeld, playsFile }) {

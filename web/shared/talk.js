@@ -16,17 +16,19 @@ import { LatencyHistory } from "./latency_history.js";
 import { chooseLanguage, t, translate } from "./language.js";
 import { messageOf } from "./guards.js";
 import { Hold } from "./hold.js";
+import { MicrophoneButton } from "./microphone_button.js";
 import { Mode } from "./mode.js";
 import { PageNotice } from "./page_notice.js";
 import { PushToTalk } from "./push_to_talk.js";
 import { pauseMs } from "./reconnection.js";
-import { SPACE_KEY, listenForKeys } from "./shortcuts.js";
+import { listenForKeys, press } from "./shortcuts.js";
 import { Sight } from "./sight.js";
 import { SoundPanel } from "./sound_panel.js";
 import { SoundSettings } from "./sound_settings.js";
 import { inCall, isOpening, next, wordOf } from "./states.js";
 import { Steps } from "./steps.js";
 import { Transcript } from "./transcript.js";
+import { ElementVoice } from "./voice_output.js";
 
 /** @import { CallOptions } from "./call.js" */
 /** @import { LineQueue, RtviMessage, ServerMessage, Status } from "../types/server.js" */
@@ -57,7 +59,6 @@ const parts = {
   talk: part("talk", HTMLButtonElement),
   talkLabel: part("talk-label", HTMLElement),
   microphone: part("microphone", HTMLButtonElement),
-  microphoneCaption: part("microphone-caption", HTMLElement),
   camera: part("camera", HTMLButtonElement),
   cameraControl: part("camera-control", HTMLElement),
   cameraCaption: part("camera-caption", HTMLElement),
@@ -94,7 +95,12 @@ class TalkPage {
     changed: () => this.#sound.followButton(),
   });
   #sound = new CallSound(
-    { raw, devices: this.#devices, settings: this.#settings, push: this.#push },
+    {
+      ...{ raw, devices: this.#devices, settings: this.#settings, push: this.#push },
+      output: new ElementVoice(part("remote-audio", HTMLAudioElement), (isBlocked) => {
+        this.#say(isBlocked ? t("audio_blocked") : "");
+      }),
+    },
     {
       changed: () => this.#show(),
       say: (text, options) => this.#sayOfDevices(text, options),
@@ -104,6 +110,7 @@ class TalkPage {
       },
     },
   );
+  #button = new MicrophoneButton(parts.microphone);
   #panel = new SoundPanel(
     { sound: this.#sound, devices: this.#devices, settings: this.#settings },
     { chosen: (device) => this.#onChosen(device) },
@@ -592,20 +599,7 @@ class TalkPage {
     const deaf = microphone === null;
     const heard = wordOf(state, { deaf, isMuted, pushes, isHeld, playsFile: place !== null });
     write(parts.state, t(`state_${this.#hold.isOn && inCall(state) ? "held" : heard}`));
-    document.body.dataset.microphone = deaf ? "none" : pushes ? (isHeld ? "held" : "released") : isMuted ? "muted" : "on";
-    // The pressed state says that it is muted, or held: a name that changes too would say the opposite.
-    const isOff = deaf && inCall(state);
-    const [name, caption] = isOff
-      ? /** @type {const} */ (["turn_on_microphone", "state_deaf"])
-      : pushes
-        ? /** @type {const} */ (["hold_to_talk", "hold"])
-        : /** @type {const} */ (["mute_microphone", isMuted ? "unmute" : "mute"]);
-    parts.microphone.setAttribute("aria-label", t(name));
-    parts.microphone.setAttribute("aria-pressed", String(!deaf && (pushes ? isHeld : isMuted)));
-    parts.microphone.setAttribute("aria-keyshortcuts", pushes && !isOff ? SPACE_KEY : "M");
-    parts.microphone.title = t(pushes && !isOff ? "hold_title" : isOff ? "microphone_title" : "mute_title");
-    parts.microphone.disabled = !inCall(state);
-    parts.microphoneCaption.textContent = t(caption);
+    this.#button.show({ isUp: inCall(state), deaf, isMuted, pushes, isHeld });
   }
 
   #showElapsed() {
@@ -667,15 +661,6 @@ async function readStatus(page) {
 function mayPass(error) {
   if (!(error instanceof CallError)) return false;
   return !error.status || error.status === 409 || error.status === 429 || error.status >= 500;
-}
-
-/**
- * Click a button if the page shows it.
- *
- * @param {HTMLButtonElement} button
- */
-function press(button) {
-  if (!button.closest("[hidden]")) button.click();
 }
 
 /**

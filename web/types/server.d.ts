@@ -464,6 +464,8 @@ export interface Prepared extends NextToken {
   session_id: string;
   /** Length of the engine's units. */
   unit_ms: number;
+  /** What the caller may send with their voice. */
+  takes?: ("text" | "pictures")[];
 }
 
 /** Answer to a chunk of audio. */
@@ -474,6 +476,8 @@ export interface DuplexResult {
   audio_data: string;
   end_of_turn: boolean;
   interrupted: boolean;
+  cost_llm_ms: number;
+  cost_all_ms: number;
   wall_clock_ms: number;
   kv_cache_length: number;
 }
