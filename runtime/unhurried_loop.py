@@ -9,6 +9,13 @@ computes: as much as on a machine without other work, so that latencies can stil
 So a replay lasts longer where the machine is busy, and decides the same.
 
 What comes from other processes is waited for in their time. Clocks other than the loop's go on.
+
+Time never jumps over a silence to the next timer. That decides the same only where all work that may still
+come is known, and it is not: the embedded recogniser and the listener for stop words run in processes of
+their own, which send what they have when they have it, and are pinged by timers of this loop. A loop that
+jumps takes a process for hung that has had no time to answer (``engine_hosting.child``). Threads that a voice
+and a language model get work for are handed it past the loop, and one that waits for room in a buffer of the
+loop looks like one that works. Only simulations jump, with engines that have neither (``evals.virtual_time``).
 """
 
 import asyncio
