@@ -153,6 +153,16 @@ async def test_a_browser_call_with_a_barge_in_is_recorded_as_the_client_heard_it
     assert "ReplyCut" in [each["event"] for each in timeline["events"]]
 
 
+async def test_a_caller_who_leaves_is_in_the_timeline(tmp_path: Path):
+    async with running_server("--config", str(recording_deployment(tmp_path))) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client, greeted(client):
+            pass
+        recording = await only_recording(tmp_path)
+    happened = [each["event"] for each in recording.timeline()["events"]]
+    assert happened.index("CallerJoined") < happened.index("CallerLeft")
+    assert "CallEnding" not in happened
+
+
 @pytest.mark.parametrize(
     ("transport", "mode"),
     [
