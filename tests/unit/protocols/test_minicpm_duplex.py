@@ -30,6 +30,7 @@ from parley.protocols.client_protocol import (
     SessionEnded,
     SessionUpdate,
     Speech,
+    Typed,
     UnitOver,
 )
 from parley.protocols.minicpm_duplex import SAID_BYTES_PER_MS, ChunkTracker, ClientPlayer, MiniCpmDuplex
@@ -42,7 +43,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
     max_leaves=12,
 )
-TYPES = ("prepare", "audio_chunk", "pause", "resume", "stop", "interrupt", "client_diagnostic", "?")
+TYPES = ("prepare", "audio_chunk", "pause", "resume", "stop", "interrupt", "text", "client_diagnostic", "?")
 FIELDS = (
     "system_prompt",
     "config",
@@ -51,6 +52,7 @@ FIELDS = (
     "force_listen",
     "max_slice_nums",
     "timeout",
+    "text",
     "ref_audio_base64",
     "system_content",
     "session",
@@ -485,3 +487,18 @@ def test_a_backchannel_is_not_delayed():
     protocol.messages_for(ReplyAudio(bytes(300 * 96), 300.0), 0)
     [result] = protocol.messages_for(UnitOver("backchannel"), 0)
     assert len(base64.b64decode(result["audio_data"])) == 300 * 96
+
+
+def test_a_typed_turn_is_taken_where_the_deployment_takes_text():
+    protocol = MiniCpmDuplex(lambda: 1.0)
+    protocol.messages_for(Began("s", {"takes": ["text"]}), 0)
+    protocol.read(message("prepare"), 0)
+    assert code_of(protocol, message("text", text="Hello?")) == "not_ready"
+    *_, prepared = protocol.messages_for(Ready(1_000, 0, True), 0)
+    assert prepared["takes"] == ["text"]
+    assert protocol.read(message("text", text=" Hello? "), 0) == [Typed("Hello?")]
+    for text in ("  ", "a" * 2_001, 7, None):
+        assert code_of(protocol, message("text", text=text)) == "invalid_payload"
+    protocol.read(message("pause"), 0)
+    assert code_of(protocol, message("text", text="Hello?")) == "invalid_state"
+    assert code_of(duplex(), message("text", text="Hello?")) == "not_supported"
