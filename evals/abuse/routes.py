@@ -20,6 +20,7 @@ from parley.serving.gateway.phone.caller_settings import RelaySettings
 from parley.serving.gateway.phone.carriers import CARRIERS
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
 from parley.serving.gateway.settings import ServerTuning
+from parley.session_store.followers import SessionDeletions
 
 Kind = Literal["http", "socket"]
 # Webhooks and streams of telephone networks, and the operator's routes for calls of Twilio's.
@@ -58,8 +59,9 @@ def sockets() -> tuple[Entry, ...]:
 
 def application() -> FastAPI:
     """Build the application with every surface; the objects that its routes would call are missing."""
+    store = SimpleNamespace(deletions=SessionDeletions())
     absent: Any = SimpleNamespace(
-        store=None, codes=None, folder=None, bucket=None, storage=None, settings=RecordingSettings()
+        store=store, codes=None, folder=None, bucket=None, storage=None, settings=RecordingSettings()
     )
     return create_app(
         ServerTuning(),
