@@ -31,7 +31,7 @@ ABOUT = (
 # Section of the page to the beginnings of its paths; the first section that fits has the route.
 SECTIONS: Mapping[str, tuple[str, ...]] = {
     "Health": ("/health", "/ready", "/status", "/v1/health", "/metrics", SPECIFICATION),
-    "Sessions": ("/api/sessions",),
+    "Sessions": ("/api/sessions", "/api/people/"),
     "Links to sessions": ("/share/", "/api/shared/"),
     "Browser calls (WebRTC)": ("/start", "/api/offer", "/sessions/"),
     "OpenAI's routes": ("/v1/chat", "/v1/audio", "/v1/models", "/v1/realtime"),

@@ -77,6 +77,7 @@ from parley.serving.gateway.openai_http.errors import OPENAI_PATHS, add_openai_e
 from parley.serving.gateway.openai_http.models import model_names, models_router
 from parley.serving.gateway.page_files import page_files
 from parley.serving.gateway.pages import serve_page
+from parley.serving.gateway.people_api import PATH as PEOPLE_PATH
 from parley.serving.gateway.people_api import people_api
 from parley.serving.gateway.person_erasure import PersonEraser
 from parley.serving.gateway.phone.call_code_api import caller_api
@@ -414,7 +415,7 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         )
     shared = (PAGE_PATH, SHARED_PATH)
     app.add_middleware(
-        PageHeaders, private=(PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared
+        PageHeaders, private=(PATH, PEOPLE_PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared
     )
 
 

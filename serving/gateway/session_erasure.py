@@ -45,7 +45,7 @@ class SessionMemory(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class RemovedParts:
-    """What was removed with sessions, or would be.
+    """Totals of what was removed with sessions, or would be.
 
     Attributes:
         rows: of the store.

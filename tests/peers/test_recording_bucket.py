@@ -37,6 +37,7 @@ from parley.recording.uploads import UploadThread
 from parley.runtime.object_store import ObjectStoreError, RequestLimits
 from tests.client_recordings import content_of
 from tests.peers.http_peer import HttpPeer
+from tests.peers.operations_gateway import BEARER
 from tests.peers.session_gateway import Turns, application, client_of
 from tests.recorded_call import RATE_HZ, record_call
 
@@ -440,6 +441,20 @@ async def test_an_encrypted_call_is_played_from_the_bucket_and_deleted(
     removed = deleted.json()["removed"]["recordings"]
     assert (removed["calls"], removed["files"]) == (1, 8)
     assert session not in bucket.sessions()
+
+
+async def test_a_forgotten_person_has_nothing_in_the_bucket(
+    gateway: tuple[httpx.AsyncClient, str, Path], one_server: S3Server
+):
+    client, session, path = gateway
+    bucket = RecordingBucket(one_server.settings, QUICK)
+    assert session in bucket.sessions()
+    # The client has made the session, and is found by it.
+    other = (await client.post("/api/sessions")).json()["id"]
+    forgotten = await client.post("/api/people/forget", json={"session": other}, headers=BEARER)
+    assert forgotten.status_code == 200 and sorted(forgotten.json()["sessions"]) == sorted([session, other])
+    assert forgotten.json()["removed"]["recordings"]["files"] == 8
+    assert session not in bucket.sessions() and not path.exists()
 
 
 def test_a_package_that_is_missing_is_one_line_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

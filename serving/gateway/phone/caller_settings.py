@@ -31,7 +31,10 @@ class CallerSettings(StrictModel):
         "/api/sessions/ID/caller",
     )
     days: float = Field(
-        30.0, gt=0, le=3_650, description="time after which a number that has not called again is forgotten"
+        30.0,
+        gt=0,
+        le=3_650,
+        description="time after which a number that has not called again continues no session any more",
     )
     second_call: Literal["takes_over", "apart"] = Field(
         "takes_over",

@@ -202,18 +202,36 @@ async def test_a_request_that_failed_runs_again_in_its_session(
     assert turns.asked[0] == turns.asked[1] and len(await ids(store)) == 1
 
 
+async def test_no_answer_of_a_deleted_session_is_kept(gateway: tuple[FastAPI, SessionStore, Turns]):
+    app, store, turns = gateway
+    async with client_of(app) as client, client_of(app, operator=True) as operator:
+        keyed = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": "once"}
+        first = await client.post(PATH, json=body(), headers=keyed)
+        session = first.headers[SESSION_HEADER]
+        in_it = {"Authorization": f"Bearer {KEY}", "Idempotency-Key": "next", SESSION_HEADER: session}
+        await client.post(PATH, json=body("And?"), headers=in_it)
+        other = await client.post(PATH, json=body(), headers={**keyed, "Idempotency-Key": "other"})
+        deleted = await operator.delete(f"/api/sessions/{session}")
+        assert deleted.json()["removed"]["cached"] == 2
+        # The same request again is answered anew, in a session of its own.
+        again = await client.post(PATH, json=body(), headers=keyed)
+        assert again.json()["choices"][0]["message"]["content"] == "answer 4"
+        assert await ids(store) == {again.headers[SESSION_HEADER], other.headers[SESSION_HEADER]}
+        assert (await client.post(PATH, json=body("And?"), headers=in_it)).status_code == 404
+
+
 def test_answers_are_forgotten_beyond_a_number_and_a_length():
     repeats = RepeatedRequests(most=3, most_chars=100)
     for number in range(4):
-        request = repeats.take(number, b"d")
+        request = repeats.take((number,), b"d")
         answer = CompletionAnswer("a" * 40, (), None, {})
         request.finish(FinishedCompletion("s", Completion("c", 0, "m", {}), answer))
         request.end()
-    assert repeats.take(3, b"d").finished is not None
+    assert repeats.take((3,), b"d").finished is not None
     with pytest.raises(OpenAiHttpError):
-        repeats.take(3, b"other")
+        repeats.take((3,), b"other")
     # Evicted by their length: they run again.
-    assert repeats.take(1, b"d").finished is None
+    assert repeats.take((1,), b"d").finished is None
     with pytest.raises(OpenAiHttpError) as refused:
-        repeats.take(1, b"d")
+        repeats.take((1,), b"d")
     assert refused.value.status == 409
