@@ -8,7 +8,6 @@ recognisers that would hold the interpreter (``loading``); nothing embedded is l
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -23,42 +22,26 @@ from parley.core.call_events import UtteranceRead, VoiceChosen
 from parley.core.errors import AgentError
 from parley.core.usage import Stage
 from parley.models.front_end import FrontEndEngines
-from parley.models.keyword_spotting import COMMANDS
 from parley.models.omni import OmniHost, Preparation
-from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
-from parley.models.stt import STT, Transcript
-from parley.models.stt.hosted.engine import WorkerSttSettings
+from parley.models.omni.two_tier.engine import TwoTierHost
+from parley.models.stt import Transcript
 from parley.models.tts import TextToSpeech
 from parley.models.tts.phrase_cache import PhraseCache
-from parley.models.turn import TURN
-from parley.models.vad import VAD
 from parley.pipelines.call_recording import CallRecordings, check_recording
 from parley.pipelines.engines.llm_runtime import LlmRuntime
 from parley.pipelines.engines.loading import (
-    POOLED,
-    SPEECH_THREADS,
     Executors,
     Loaded,
-    check_rates,
-    create_chosen_voices,
-    create_echo,
-    create_hosted_recogniser,
-    create_voice,
-    front_end_of,
-    host_of,
-    load_omni,
-    looks_at_voices,
     pool_of,
-    prepare_voice,
     warm,
 )
 from parley.pipelines.engines.plan import plan
+from parley.pipelines.engines.planned_loading import load_planned
 from parley.pipelines.engines.readings import circuits_of, processes_of
 from parley.pipelines.engines.service_fallbacks import (
     CLOUD_VOICE_RATE_HZ,
     ServiceRecogniser,
     ServiceVoices,
-    create_engine,
     new_breaker,
 )
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
@@ -72,7 +55,7 @@ from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
-from parley.processors.perception.engine_stt import EngineSttService, transcript_from_fields
+from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.recorded_words import (
     AsKept,
     HeardLength,
@@ -86,14 +69,12 @@ from parley.processors.turns.stop_words import NoStopWords, StopWords, StopWordS
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.engine_process import EngineProcessSettings
 from parley.runtime.event_stream import CallEvents
-from parley.runtime.observers import OBSERVERS, ObserverFactory
+from parley.runtime.observers import ObserverFactory
 from parley.runtime.shutdown import Shutdown
 from parley.runtime.utterances import UtteranceEngine
 from parley.sequencer.calibration import LearntLatencies
 from parley.serving.gateway.admission import RecogniserLoad
-from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
-from parley.serving.pool.streams import PoolSttSettings
 from parley.session_store.conversation import Conversation
 from parley.telemetry.failure_log import CircuitReading, EngineProcessReading, FailureLog
 from parley.telemetry.metrics import ServerMetrics
@@ -188,134 +169,9 @@ class Engines:
         if deployment.privacy.redacts or deployment.privacy.pause is not None:
             log_no_words()
         planned = await asyncio.to_thread(plan, deployment, duplex=duplex)
-        hearing = planned.hearing
-        deployment = deployment.model_copy(update={"hearing": hearing})
-        stt = planned.stt
-        recogniser: UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser | None = None
-        hosted_recogniser: asyncio.Task[UtteranceEngine[Transcript]] | None = None
-        commands: EnginePool[Transcript] | None = None
-        looks: EnginePool[Transcript] | None = None
-        workers: Pool | None = None
+        deployment = deployment.model_copy(update={"hearing": planned.hearing})
         async with AsyncExitStack() as opened:
-
-            async def load_answering() -> LlmRuntime:
-                streams = None if workers is None else workers.streams
-                loaded = await LlmRuntime.load(deployment, planned.answering, streams)
-                opened.push_async_callback(loaded.close)
-                return loaded
-
-            if planned.answering.in_workers or any(
-                isinstance(each, POOLED)
-                for each in (stt, planned.tts, *(chosen for _, chosen in planned.omni))
-            ):
-                # A full-duplex call may begin while its workers load: a call that needs one waits.
-                workers = await opened.enter_async_context(
-                    Pool(
-                        deployment.workers,
-                        traces=deployment.telemetry.traces,
-                        store=deployment.remembering.store,
-                    )
-                )
-            try:
-                async with asyncio.TaskGroup() as tasks:
-                    if isinstance(stt, ServiceRow) and planned.stt_fallback is not None:
-                        name, after = planned.stt_fallback
-                        embedded = pool_of(
-                            STT.row(name).target,
-                            after,
-                            decode=transcript_from_fields,
-                            name=name,
-                            processes=hearing.stt_processes,
-                        )
-                        opened.push_async_callback(embedded.close)
-                        tasks.create_task(embedded.start(), name="load.stt")
-                        recogniser = ServiceRecogniser(stt, new_breaker(), embedded, name)
-                    elif isinstance(stt, ServiceRow):
-                        recogniser = stt
-                    elif isinstance(stt, PoolSttSettings | WorkerSttSettings):
-                        hosted_recogniser = tasks.create_task(
-                            create_hosted_recogniser(stt, workers), name="load.stt"
-                        )
-                    else:
-                        recogniser = pool = pool_of(
-                            STT.row(hearing.stt.name).target,
-                            stt,
-                            decode=transcript_from_fields,
-                            name=hearing.stt.name,
-                            processes=hearing.stt_processes,
-                            spares=int(hearing.spare_processes),
-                        )
-                        opened.push_async_callback(pool.close)
-                        tasks.create_task(pool.start(), name="load.stt")
-                        if looks_at_voices(hearing, stt):
-                            looks = pool
-                    if hearing.stop_words is not None and planned.commands is not None:
-                        commands = pool_of(
-                            COMMANDS.row(hearing.stop_words.name).target,
-                            planned.commands,
-                            decode=transcript_from_fields,
-                            name=hearing.stop_words.name,
-                        )
-                        opened.push_async_callback(commands.close)
-                        tasks.create_task(commands.start(), name="load.commands")
-                    vad = tasks.create_task(
-                        create_engine(VAD, hearing.vad.name, planned.vad), name="load.vad"
-                    )
-                    turn = tasks.create_task(
-                        create_engine(TURN, hearing.turn.name if hearing.turn else "", planned.turn),
-                        name="load.turn",
-                    )
-                    echo = tasks.create_task(create_echo(hearing, planned.echo), name="load.echo")
-                    voice = tasks.create_task(create_voice(deployment, planned, workers), name="load.tts")
-                    answering = tasks.create_task(load_answering(), name="load.answering")
-                    omni = [
-                        tasks.create_task(load_omni(opened, name, settings), name=f"load.{name}")
-                        for name, settings in planned.omni
-                        if not isinstance(settings, TwoTierSettings | PoolOmniSettings)
-                    ]
-            except ExceptionGroup as errors:
-                # One cause is enough for the user who has to correct it.
-                raise errors.exceptions[0] from errors
-            tts, phrases, hosted_voices = voice.result()
-            if hosted_recogniser is not None:
-                recogniser = hosted_recogniser.result()
-            assert recogniser is not None
-            for each in hosted_voices:
-                opened.callback(each.close)
-            check_rates(vad.result(), echo.result())
-            await prepare_voice(tts, answering.result().shared)
-            own = None if isinstance(tts, ServiceRow | ServiceVoices) else tts
-            chosen = {} if own is None else await create_chosen_voices(deployment, planned, own)
-            # A clause that a worker speaks takes a thread here, and no processor time.
-            clauses = max([SPEECH_THREADS, *(each.limits.clauses for each in hosted_voices)])
-            executors = Executors(speech=ThreadPoolExecutor(clauses, thread_name_prefix="speech"))
-            hosts = iter([task.result() for task in omni])
-
-            # A two-tier engine uses the process's own voice activity and turn completeness.
-            host = partial(TwoTierHost, vad=vad.result(), turn=turn.result(), executor=executors.turn)
-            loaded = Loaded(
-                vad.result(),
-                turn.result(),
-                recogniser,
-                tts,
-                answering.result(),
-                phrases,
-                echo.result(),
-                commands,
-                looks=looks,
-                front_end=front_end_of(hearing, planned),
-                omni=tuple(host_of(each, workers, host, hosts) for each in planned.omni),
-                realtime=planned.realtime,
-                preparation=planned.preparation,
-                pool=workers,
-                hosted_voices=hosted_voices,
-                observers=tuple(
-                    partial(OBSERVERS.factory(name), settings=settings)
-                    for name, settings in planned.observers
-                ),
-                specialists=planned.specialists,
-                chosen_voices=chosen,
-            )
+            loaded, executors = await load_planned(deployment, planned, opened)
             engines = cls(deployment, loaded, executors)
             for kept in engines._caches():
                 engines.executors.speech.submit(warm, kept)
