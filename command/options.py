@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from parley.configs.load import known_deployments
+from parley.core.registry import is_target
 from parley.pipelines.modes import CASCADE, DUPLEX
 from parley.transports.registry import TRANSPORTS, Command
 
@@ -64,13 +65,20 @@ def add_mode(
     parser.add_argument("--mode", choices=modes, default=default, help=described)
 
 
+class _Transports(tuple[str, ...]):
+    """Names of transports. A ``package.module:function`` of another package is one too, and not listed."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or (isinstance(name, str) and is_target(name))
+
+
 def add_transport(
     parser: argparse.ArgumentParser, transports: Sequence[str], default: str | None = None
 ) -> None:
     """Add ``--transport``; without a default, it stays None for ``DEFAULT_TRANSPORT``."""
     parser.add_argument(
         "--transport",
-        choices=transports,
+        choices=_Transports(transports),
         default=default,
         help=f"transport of the caller in --mode cascade or duplex (default: {default or DEFAULT_TRANSPORT}; "
         f"{', '.join(transports_with(Command.SIMULATION))}: with a simulated caller on this machine)",

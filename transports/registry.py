@@ -7,16 +7,20 @@ lists those of which the application has a route.
 
 The webhook of a phone network is the row of the same name in ``serving.gateway.phone.carriers``. That of
 calls as text, which have no media stream, is ``carriers.twilio_relay``.
+
+Other packages add rooms (``Command.ROOM``): an entry point of the group ``parley.transport``, or a
+``package.module:function`` in place of a name, leads to a function that returns a ``TransportRow``. Rows with
+routes are Parley's own: the gateway serves them, and declares who may use each.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from importlib import import_module
 from typing import Any
 
-from parley.core.errors import ConfigError
-from parley.core.registry import Registry, Row
+from parley.core.errors import ConfigError, one_line
+from parley.core.registry import Registry, Row, is_target
 
 
 class Command(StrEnum):
@@ -124,16 +128,48 @@ class TransportRegistry(Registry[Any]):
 
     def __init__(self, rows: Iterable[TransportRow]) -> None:
         self._by_name = {row.name: row for row in rows}
-        super().__init__("transport", self._by_name, is_extensible=False)
+        super().__init__("transport", self._by_name)
+        # Functions of other packages that return a row.
+        self._makers = Registry[Any]("transport", {})
+        self._added: dict[str, TransportRow] = {}
 
     def row(self, name: str) -> TransportRow:
-        """Return the row of a name.
+        """Return the row of a name; that of another package is made when it is first needed.
 
         Raises:
-            ConfigError: the name is unknown; the message lists the known ones.
+            ConfigError: the name is unknown, and the message lists the known ones; or another package's row
+                cannot be made or is not that of a room.
         """
-        super().row(name)
-        return self._by_name[name]
+        known = self._by_name.get(name) or self._added.get(name)
+        if known is not None:
+            return known
+        if name not in self._makers:
+            # Raises, with the known names.
+            super().row(name)
+        made = self._made(name)
+        self._added[name] = self._added[made.name] = made
+        return made
+
+    def _made(self, name: str) -> TransportRow:
+        make = self._makers.factory(name)
+        try:
+            made = make()
+        except Exception as error:
+            # Another package's function may raise anything.
+            raise ConfigError(f"transport {name!r} has no row: {one_line(error)}") from error
+        if not isinstance(made, TransportRow):
+            raise ConfigError(f"transport {name!r}: expected a TransportRow, not {type(made).__name__}")
+        if made.command is not Command.ROOM or made.routes or not (made.target and made.from_environment):
+            raise ConfigError(
+                f"transport {name!r}: a package adds rooms only: a row with Command.ROOM, a target and "
+                "from_environment, and without routes"
+            )
+        if made.name in self._by_name or not (is_target(name) or made.name == name):
+            raise ConfigError(f"transport {name!r}: its row has the name {made.name!r}")
+        taken = {each for row in self._by_name.values() for each in row.arguments} & set(made.arguments)
+        if taken:
+            raise ConfigError(f"transport {name!r}: {', '.join(sorted(taken))} brings another transport")
+        return made
 
     def factory(self, name: str) -> Callable[..., Any]:
         """Import and return the factory of a name.
@@ -147,7 +183,7 @@ class TransportRegistry(Registry[Any]):
         return super().factory(name)
 
     def rows(self) -> tuple[TransportRow, ...]:
-        """Return all rows, in the order of the table."""
+        """Return Parley's own rows, in the order of the table."""
         return tuple(self._by_name.values())
 
     def of_arguments(self, arguments: object) -> TransportRow:
@@ -157,11 +193,17 @@ class TransportRegistry(Registry[Any]):
             ConfigError: there is none.
         """
         names = [each.__name__ for each in type(arguments).__mro__]
-        for name in names:
-            for row in self._by_name.values():
-                if name in row.arguments:
-                    return row
+        for rows in (self.rows, self._rooms):
+            for name in names:
+                for row in rows():
+                    if name in row.arguments:
+                        return row
         raise ConfigError(f"there is no transport for {names[0]}")
+
+    def _rooms(self) -> Iterator[TransportRow]:
+        """Yield the rooms of other packages: those in use, then those that are installed."""
+        yield from list(self._added.values())
+        yield from (self.row(name) for name in self._makers.names())
 
     def arguments_from(self, name: str, environ: Mapping[str, str]) -> Any:
         """Return the runner arguments of a conversation in the room that the environment names.
@@ -178,8 +220,12 @@ class TransportRegistry(Registry[Any]):
         return getattr(import_module(module_name), function)(row.read_environment(environ))
 
     def held_by_command(self) -> tuple[str, ...]:
-        """Return the names of the rows over which the command line holds calls, in the order of the table."""
-        return tuple(row.name for row in self._by_name.values() if row.command is not None)
+        """Return the names of the rows over which the command line holds calls, in the order of the table.
+
+        The rooms of installed packages follow, whose modules are not imported for that.
+        """
+        own = (row.name for row in self._by_name.values() if row.command is not None)
+        return (*own, *self._makers.names())
 
     def served(self, paths: Iterable[str]) -> list[str]:
         """Return the names of the rows that an application with these paths serves, in table order."""

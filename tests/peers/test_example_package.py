@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -16,9 +17,13 @@ import pytest
 import soundfile
 
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
+from parley.session_store.events import Kind
 from tests.fakes.worker import OPENED_WITHIN_S, SECRET, shared_secret
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
+from tests.peers.server import running_server
+from tests.peers.test_agent_call import QUESTION, store_url, until, words
+from tests.peers.test_agent_call import deployment as greeting
 from tests.voices import say, silence, tone
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -85,6 +90,44 @@ async def test_a_call_uses_the_recogniser_and_the_observer(
     assert "parrot turns: 1 over file, slowest answer" in log
     # Also from the observer that is named by its class, without settings.
     assert log.count(" turns: 1 over file, slowest answer") == 2
+
+
+async def test_a_call_is_held_in_the_room(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PARLEY_STORE_URL", store_url(tmp_path, "callee"))
+    callee, caller = greeting(tmp_path, "callee", ""), greeting(tmp_path, "caller", QUESTION)
+    async with running_server("--config", str(callee)) as server:
+        room = {"PARROT_ROOM_URL": f"{server.url.replace('http', 'ws')}/ws"}
+        process = await joining("aviary", caller, {**environment, **room})
+        try:
+            await until(tmp_path, "callee", lambda turns: "hours" in words(turns, Kind.USER_TURN))
+            answered = await until(tmp_path, "caller", lambda turns: bool(words(turns, Kind.USER_TURN)))
+            assert {turn.payload["transport"] for turn in answered} == {"aviary"}
+        finally:
+            process.send_signal(signal.SIGINT)
+            async with asyncio.timeout(60):
+                _, log = await process.communicate()
+        assert b"Traceback" not in log
+
+
+async def test_a_room_by_its_function_says_which_variable_it_lacks(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    config = greeting(tmp_path, "caller", QUESTION)
+    process = await joining("parley_parrot.room:aviary", config, environment)
+    async with asyncio.timeout(60):
+        _, log = await process.communicate()
+    assert process.returncode == 2
+    assert b"transport 'aviary' needs PARROT_ROOM_URL in the environment" in log
+
+
+async def joining(transport: str, config: Path, environment: dict[str, str]) -> "asyncio.subprocess.Process":
+    options = ("--config", str(config), "--transport", transport)
+    variables = {**environment, "PARLEY_STORE_URL": store_url(config.parent, config.stem)}
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "bot.py", *options, cwd=ROOT, env=variables, stderr=asyncio.subprocess.PIPE
+    )
 
 
 async def test_a_model_calls_the_tool(environment: dict[str, str], tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""Package that extends Parley: a recogniser, a full-duplex engine, a tool and an observer.
+"""Package that extends Parley: a recogniser, a full-duplex engine, a tool, an observer and a room.
 
 Useless on calls, and the smallest complete example of each. The interfaces and their rules are in Parley:
-``models/stt``, ``models/omni``, ``models/tools`` and ``runtime/observers.py``.
+``models/stt``, ``models/omni``, ``models/tools``, ``runtime/observers.py`` and ``transports/registry.py``.
 """

@@ -3,7 +3,9 @@
 import ast
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pipecat.runner.types import SmallWebRTCRunnerArguments, WebSocketRunnerArguments
@@ -11,7 +13,7 @@ from pipecat.runner.types import SmallWebRTCRunnerArguments, WebSocketRunnerArgu
 from parley.core.errors import ConfigError
 from parley.serving.gateway.sockets.eval_socket import EvalArguments
 from parley.serving.gateway.webrtc.routes import BrowserArguments
-from parley.transports.registry import TRANSPORTS, Command, TransportRow
+from parley.transports.registry import TRANSPORTS, Command, TransportRegistry, TransportRow
 from scripts.write_transports import DOCUMENT, written
 
 ROOT = Path(__file__).parents[3]
@@ -181,3 +183,69 @@ def test_a_room_says_which_variable_or_package_it_lacks():
         with pytest.raises(ConfigError, match=f"needs the extra '{row.extra}'|needs ") as error:
             TRANSPORTS.arguments_from(row.name, {})
         assert f"{', '.join(row.env)} in the environment" in str(error.value)
+
+
+class BarnArguments:
+    """Arguments of a room of another package."""
+
+
+def barn(**changes: Any) -> TransportRow:
+    row = TransportRow(
+        name="barn",
+        target="barn:open_barn",
+        capabilities=ROWS[0].capabilities,
+        command=Command.ROOM,
+        arguments=("BarnArguments",),
+        from_environment="barn:barn_arguments",
+    )
+    return replace(row, **changes)
+
+
+def barn_with_a_route() -> TransportRow:
+    return barn(routes=("/barn",))
+
+
+def barn_that_serves() -> TransportRow:
+    return barn(command=Command.SERVE)
+
+
+def barn_by_the_name_of_another() -> TransportRow:
+    return barn(name="daily")
+
+
+def barn_with_arguments_of_another() -> TransportRow:
+    return barn(arguments=("DailyRunnerArguments",))
+
+
+def barn_that_fails() -> TransportRow:
+    raise RuntimeError("the door is closed")
+
+
+def no_barn() -> None:
+    return None
+
+
+def test_a_room_of_another_package_is_found_by_its_function_its_name_and_its_arguments():
+    registry = TransportRegistry(ROWS)
+    row = registry.row(f"{__name__}:barn")
+    assert row.name == "barn"
+    assert registry.row("barn") is registry.of_arguments(BarnArguments()) is row
+    # The document and the gateway have Parley's own.
+    assert registry.rows() == ROWS
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        ("barn_with_a_route", "a package adds rooms only"),
+        ("barn_that_serves", "a package adds rooms only"),
+        ("barn_by_the_name_of_another", "its row has the name 'daily'"),
+        ("barn_with_arguments_of_another", "DailyRunnerArguments brings another transport"),
+        ("barn_that_fails", "has no row: .*the door is closed"),
+        ("no_barn", "expected a TransportRow, not NoneType"),
+        ("no_such_function", "cannot be imported"),
+    ],
+)
+def test_a_row_that_is_not_that_of_a_room_is_refused(function: str, reason: str):
+    with pytest.raises(ConfigError, match=reason):
+        TransportRegistry(ROWS).row(f"{__name__}:{function}")
