@@ -192,7 +192,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             if kind == "plain" or any(name.startswith(ACTED) for name in pair)
         ]
         progress = Progress(f"mixes of {kind.replace('_', ' ')} voices", 2 * len(pairs) + len(chosen))
-        found, alone, together = [], [], []
+        found: list[tuple[float, float, int]] = []
+        alone: list[tuple[float, float, int]] = []
+        together: list[dict[str, int]] = []
         for pair in pairs:
             turns = mix([known[name] for name in pair], arguments.turns, drawn)
             found.append(judged(specialist, turns, arguments.calls))

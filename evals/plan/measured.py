@@ -128,7 +128,8 @@ def run_load(load: Load, *, seconds: float, seed: int) -> dict[str, dict[str, fl
     """
     torch.set_num_threads(1)
     large, controller = FrameModel("large"), FrameModel("controller")
-    served, progress = {}, Progress("designs", len(DESIGNS))
+    served: dict[str, dict[str, float]] = {}
+    progress = Progress("designs", len(DESIGNS))
     for design in DESIGNS:
         served[design] = _served(design, large, controller, load, seconds, seed)
         progress.step(design)

@@ -15,18 +15,20 @@ from typing import Any
 
 import pytest
 import soundfile
+from pipecat.frames.protobufs import frames_pb2
+from websockets.asyncio.server import ServerConnection, serve
 
 from parley.models.stt.hosted.engine import WorkerStt, WorkerSttSettings
 from parley.session_store.events import Kind
 from tests.fakes.worker import OPENED_WITHIN_S, SECRET, shared_secret
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
-from tests.peers.server import running_server
-from tests.peers.test_agent_call import QUESTION, store_url, until, words
-from tests.peers.test_agent_call import deployment as greeting
+from tests.peers.test_agent_call import store_url, until, words
 from tests.voices import say, silence, tone
 
 ROOT = Path(__file__).resolve().parents[2]
+# 20 ms at 16 kHz.
+PIECE_BYTES = 640
 PHRASE = "what are your opening hours on saturday"
 
 
@@ -92,29 +94,70 @@ async def test_a_call_uses_the_recogniser_and_the_observer(
     assert log.count(" turns: 1 over file, slowest answer") == 2
 
 
-async def test_a_call_is_held_in_the_room(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PARLEY_STORE_URL", store_url(tmp_path, "callee"))
-    callee, caller = greeting(tmp_path, "callee", ""), greeting(tmp_path, "caller", QUESTION)
-    async with running_server("--config", str(callee)) as server:
-        room = {"PARROT_ROOM_URL": f"{server.url.replace('http', 'ws')}/ws"}
-        process = await joining("aviary", caller, {**environment, **room})
+class Room:
+    """Room with one person, who speaks once the bot has been heard.
+
+    Attributes:
+        is_heard: set once the bot has been heard.
+    """
+
+    def __init__(self) -> None:
+        self.is_heard = asyncio.Event()
+
+    async def hold(self, socket: ServerConnection) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            speaking = tasks.create_task(self._speak(socket), name="room.speaks")
+            async for message in socket:
+                frame = frames_pb2.Frame.FromString(message)
+                if frame.WhichOneof("frame") == "audio" and max(frame.audio.audio, default=0) > 0:
+                    self.is_heard.set()
+            speaking.cancel()
+
+    async def _speak(self, socket: ServerConnection) -> None:
+        await self.is_heard.wait()
+        speech = silence(3_000) + say("good morning") + silence(60_000)
+        for at in range(0, len(speech), PIECE_BYTES):
+            frame = frames_pb2.Frame()
+            frame.audio.audio = speech[at : at + PIECE_BYTES]
+            frame.audio.sample_rate, frame.audio.num_channels = 16_000, 1
+            await socket.send(frame.SerializeToString())
+            await asyncio.sleep(0.02)
+
+
+async def test_a_call_is_held_in_the_room(environment: dict[str, str], tmp_path: Path) -> None:
+    config = tmp_path / "caller.yaml"
+    hearing = {"stt": {"name": "parrot", "settings": {"phrase": PHRASE}}}
+    operations = {"data_dir": str(tmp_path / "data")}
+    config.write_text(
+        json.dumps({"bot": {"greeting": "Hello."}, "hearing": hearing, "operations": operations})
+    )
+    room = Room()
+    async with serve(room.hold, "127.0.0.1", 0) as server:
+        address = f"ws://127.0.0.1:{next(iter(server.sockets)).getsockname()[1]}"
+        process = await joining("aviary", config, {**environment, "PARROT_ROOM_URL": address})
         try:
-            await until(tmp_path, "callee", lambda turns: "hours" in words(turns, Kind.USER_TURN))
-            answered = await until(tmp_path, "caller", lambda turns: bool(words(turns, Kind.USER_TURN)))
-            assert {turn.payload["transport"] for turn in answered} == {"aviary"}
+            # Its engines are loaded before.
+            async with asyncio.timeout(120):
+                await room.is_heard.wait()
+            turns = await until(
+                tmp_path, "caller", lambda turns: "ten until two" in words(turns, Kind.BOT_TURN)
+            )
         finally:
-            process.send_signal(signal.SIGINT)
+            if process.returncode is None:
+                process.send_signal(signal.SIGINT)
             async with asyncio.timeout(60):
                 _, log = await process.communicate()
-        assert b"Traceback" not in log
+            print(log.decode())
+    assert PHRASE in words(turns, Kind.USER_TURN)
+    assert {turn.payload["transport"] for turn in turns} == {"aviary"}
+    assert b"Traceback" not in log
 
 
 async def test_a_room_by_its_function_says_which_variable_it_lacks(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    config = greeting(tmp_path, "caller", QUESTION)
+    config = tmp_path / "caller.yaml"
+    config.write_text("name: caller\n")
     process = await joining("parley_parrot.room:aviary", config, environment)
     async with asyncio.timeout(60):
         _, log = await process.communicate()
