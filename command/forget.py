@@ -83,7 +83,8 @@ def _server_of(given: argparse.Namespace) -> tuple[str, str]:
     """
     from parley.command.doctor.machine import local_address
     from parley.configs.load import load_deployment
-    from parley.serving.gateway.auth.admin_token import ADMIN_TOKEN_ENV, operator_token
+    from parley.serving.gateway.auth.admin_token import operator_token
+    from parley.serving.gateway.settings import ADMIN_TOKEN_ENV
 
     token = os.environ.get(ADMIN_TOKEN_ENV, "")
     if given.server and token:

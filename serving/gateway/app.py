@@ -404,7 +404,9 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
         )
     shared = (PAGE_PATH, SHARED_PATH)
     app.add_middleware(
-        PageHeaders, private=(PATH, PEOPLE_PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS), unlisted=shared
+        PageHeaders,
+        private=(PATH, PEOPLE_PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS),
+        unlisted=shared,
     )
 
 
