@@ -6,6 +6,7 @@ and never called.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -59,9 +60,15 @@ def sockets() -> tuple[Entry, ...]:
 
 def application() -> FastAPI:
     """Build the application with every surface; the objects that its routes would call are missing."""
+    # Deletions are followed from the start.
     store = SimpleNamespace(deletions=SessionDeletions())
     absent: Any = SimpleNamespace(
-        store=store, codes=None, folder=None, bucket=None, storage=None, settings=RecordingSettings()
+        store=store,
+        codes=None,
+        folder=Path("recordings"),
+        bucket=None,
+        storage=None,
+        settings=RecordingSettings(),
     )
     return create_app(
         ServerTuning(),
