@@ -403,11 +403,8 @@ def add_middleware(app: FastAPI, settings: ServerTuning, *, called: Sequence[str
             expose_headers=["retry-after", "location", SESSION_HEADER, TOKEN_HEADER],
         )
     shared = (PAGE_PATH, SHARED_PATH)
-    app.add_middleware(
-        PageHeaders,
-        private=(PATH, PEOPLE_PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS),
-        unlisted=shared,
-    )
+    private = (PATH, PEOPLE_PATH, CHAT_PATH, *shared, *PRIVATE_PATHS, *OPENAI_PATHS)
+    app.add_middleware(PageHeaders, private=private, unlisted=shared)
 
 
 def add_error_answers(app: FastAPI) -> None:
