@@ -15,8 +15,7 @@ come is known, and it is not: the embedded recogniser and the listener for stop 
 their own, which send what they have when they have it, and are pinged by timers of this loop. A loop that
 jumps takes a process for hung that has had no time to answer (``engine_hosting.child``). Threads that a voice
 and a language model get work for are handed it past the loop, and one that waits for room in a buffer of the
-loop looks like one that works. Only simulations jump, with engines that have neither
-(``evals.virtual_time``).
+loop looks like one that works. Only simulations jump, with engines that have neither.
 """
 
 import asyncio

@@ -56,12 +56,7 @@ from parley.processors.front_end.hosted import HostedFrontEnd, LocalFrontEnd
 from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService
-from parley.processors.perception.recorded_words import (
-    AsKept,
-    HeardLength,
-    NotedUtterances,
-    ReplayedUtterances,
-)
+from parley.processors.perception.recorded_words import AsKept, HeardLength, kept_utterances
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.processors.turns.looks import EarlyLooks, NoLooks, VoiceLooks
@@ -420,18 +415,24 @@ class Engines:
         heard = None
         if events is not None and self.recordings.are_made:
             heard = HeardLength()
-            recogniser = name_of(self.deployment.hearing.stt)
-            same = [each for each in recorded if each.recogniser == recogniser]
-            stt = ReplayedUtterances(stt, same, events, heard) if same else stt
-            stt = NotedUtterances(stt, events, recogniser, heard, as_kept)
+            name = name_of(self.deployment.hearing.stt)
+            stt = kept_utterances(stt, events, name, heard, recorded=recorded, as_kept=as_kept)
         return EngineSttService(stt, audio_passthrough=audio_passthrough, heard=heard)
 
-    async def build_stop_words(self) -> StopWordSpotter:
-        """Return the spotter of stop words in one call; ``NoStopWords`` where they are not spotted."""
-        commands = self._loaded.commands
+    async def build_stop_words(
+        self, events: CallEvents | None = None, recorded: Sequence[UtteranceRead] = ()
+    ) -> StopWordSpotter:
+        """Return the spotter of stop words in one call; ``NoStopWords`` where they are not spotted.
+
+        ``events`` and ``recorded`` are as for ``build_stt``.
+        """
+        commands, chosen, heard = self._loaded.commands, self.deployment.hearing.stop_words, HeardLength()
         if commands is None:
             return NoStopWords()
-        stop_words = StopWords(commands)
+        kept: UtteranceEngine[Transcript] = commands
+        if events is not None and chosen is not None and self.recordings.are_made:
+            kept = kept_utterances(commands, events, name_of(chosen), heard, recorded=recorded)
+        stop_words = StopWords(kept, heard)
         await stop_words.open()
         return stop_words
 

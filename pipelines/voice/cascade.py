@@ -54,7 +54,9 @@ async def _open(
     """Open the resources that the pipeline of one call needs for itself, and build it."""
     with closed_on_failure() as opened:
         screening = await open_screening(engines, call)
-        opened.append(stop_words := await engines.build_stop_words())
+        opened.append(
+            stop_words := await engines.build_stop_words(call.events, call.resumption.recorded_words)
+        )
         opened.append(looks := await engines.build_looks())
         opened.append(front := CallFrontEnd(engines.open_front_end()))
         over_bot = OverBot(stop_words, looks)

@@ -182,6 +182,24 @@ class _NotedStream(_StreamAround):
         events.publish(self._owner.as_kept(read))
 
 
+def kept_utterances(
+    engine: UtteranceEngine[Transcript],
+    events: CallEvents,
+    recogniser: str,
+    heard: HeardLength,
+    *,
+    recorded: Sequence[UtteranceRead] = (),
+    as_kept: AsKept | None = None,
+) -> NotedUtterances:
+    """Return the recogniser of a recorded call; the arguments are those of the classes of this module.
+
+    ``recorded`` are the utterances of the call that is held again; those of another recogniser are left out.
+    """
+    same = [each for each in recorded if each.recogniser == recogniser]
+    replayed = ReplayedUtterances(engine, same, events, heard) if same else engine
+    return NotedUtterances(replayed, events, recogniser, heard, as_kept)
+
+
 class ReplayedUtterances:
     """Recogniser of a call that is held again.
 

@@ -22,6 +22,7 @@ from typing import Protocol
 
 from parley.core.media import PCM_BYTES_PER_SAMPLE, ms_to_samples
 from parley.models.stt import Transcript
+from parley.processors.perception.recorded_words import HeardLength
 from parley.processors.turns.reopened_stream import ReopenedStream
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
@@ -76,10 +77,12 @@ class StopWords:
 
     Args:
         engine: shared by all calls; its owner starts and closes it.
+        heard: counts the audio of the call.
     """
 
-    def __init__(self, engine: UtteranceEngine[Transcript]) -> None:
+    def __init__(self, engine: UtteranceEngine[Transcript], heard: HeardLength | None = None) -> None:
         self._engine = engine
+        self._heard = heard or HeardLength()
         self._kept_open = ReopenedStream[UtteranceStream[Transcript]](
             engine, lost="no stop words are listened for", on_lost=self._forget
         )
@@ -100,6 +103,7 @@ class StopWords:
 
     def hear(self, pcm: bytes) -> None:
         """Add a piece of the caller's audio, 16-bit mono at the engine's rate."""
+        self._heard.add(pcm, self._engine.rate_hz)
         if self._kept_open.stream is None:
             return
         if self._is_open:

@@ -5,11 +5,15 @@ import gc
 import weakref
 
 import numpy as np
+import pytest
 
+from parley.core.call_events import UtteranceRead
 from parley.core.errors import EngineError
 from parley.core.media import float_to_pcm16
 from parley.models.stt import Transcript
+from parley.processors.perception.recorded_words import HeardLength, kept_utterances
 from parley.processors.turns.stop_words import KEPT_MS, LONGEST_MS, StopWords
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.stt import ScriptedStream, ScriptedStt, ScriptedSttSettings
 from tests.in_place_engine import InPlaceEngine
@@ -50,6 +54,45 @@ async def spotted(chosen: InPlaceEngine[Transcript], *, voiced_ms: int = 300, tw
 
 def test_what_was_said_before_the_voice_was_noticed_is_heard():
     assert virtual_time.run(spotted(engine())) == 1
+
+
+def test_a_replay_spots_what_the_recorded_call_has_spotted_as_late_as_then():
+    async def scenario() -> tuple[list[str], float]:
+        events, found, heard = CallEvents(), list[str](), HeardLength()
+        # After the first voice of 300 ms and 100 ms of silence: another engine would have spotted nothing.
+        then = UtteranceRead(
+            700,
+            recogniser="spotter 1",
+            since_ms=240,
+            audio_ms=400,
+            took_ms=240,
+            partials=(),
+            text="wait",
+            words=(),
+            confidence=1.0,
+            floor_log_odds=2.0,
+            heard_ms=400,
+        )
+        kept = kept_utterances(engine(words=("other",)), events, "spotter 1", heard, recorded=[then])
+        stop_words = StopWords(kept, heard)
+        await stop_words.open()
+        stop_words.hear(loud(300))
+        stop_words.on_voice_started(300)
+        stop_words.hear(quiet(100))
+        loop = asyncio.get_running_loop()
+        spotted_s, came = loop.time(), asyncio.Event()
+
+        def on_spotted(result: Transcript) -> None:
+            found.append(result.text)
+            came.set()
+
+        stop_words.on_voice_stopped(on_spotted)
+        await came.wait()
+        stop_words.close()
+        return found, loop.time() - spotted_s
+
+    found, took_s = virtual_time.run(scenario())
+    assert found == ["wait"] and took_s == pytest.approx(0.24, abs=0.001)
 
 
 def test_a_voice_that_is_no_command_says_nothing():
