@@ -18,7 +18,7 @@ LEFT_S = 90
 # Time since the last turn of a call whose end is not recorded: its caller may have been silent before.
 SILENT_S = 600
 # Names of the transports whose clients may go on, in the records of sessions.
-TRANSPORTS = ("webrtc", "pipecat", "eval")
+TRANSPORTS = ("webrtc", "pipecat", "eval", "duplex_ws")
 # Newest events that are read: a call leaves two bounds, and two more for each time its camera is shared.
 MOST_BOUNDS, MOST_TURNS = 50, 20
 BOUNDS, TURNS = (Kind.JOINED, Kind.LEFT), (Kind.USER_TURN, Kind.BOT_TURN)
