@@ -37,7 +37,7 @@ from parley.language import find_language
 from parley.models.pictures import VisionSettings, picture_of_pixels
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
-from parley.processors.perception.caller_camera import MOST_SHOWN, CallerCamera
+from parley.processors.perception.caller_camera import MOST_SHOWN, CallerCamera, NoCamera, TurnPictures
 from parley.processors.perception.picture_sources import STALE_S
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.compaction import Compactor
@@ -106,7 +106,7 @@ def play(
     waits_again: Callable[[], None] | None = None,
     answers: Answers | None = None,
     turns: int | None = None,
-    camera: CallerCamera | None = None,
+    camera: TurnPictures = NoCamera(),
 ) -> Bench:
     left = [turns]
 
