@@ -70,8 +70,11 @@ def check_phone(deployment: "Deployment", mode: str) -> None:
 
 def check_conversations(deployment: "Deployment") -> None:
     """Raise ConfigError when a process for conversations is wanted that could not take up any call."""
+    from parley.transports.registry import TRANSPORTS
+
     phone = deployment.phone
-    keeps = phone is not None and phone.reconnect is not None and "twilio" in phone.carriers
+    networks = () if phone is None or phone.reconnect is None else phone.carriers
+    keeps = any(TRANSPORTS.row(network).capabilities.goes_on for network in networks)
     if deployment.server.conversations.own_process and not keeps:
         raise ConfigError(
             "server.conversations.own_process: needs phone calls of Twilio (phone.carriers) and "

@@ -56,6 +56,7 @@ class Capabilities:
         is_phone: it is a phone call.
         queues_callers: a caller may wait for a line.
         places_calls: the operator can have a number called, and a caller can be transferred to a human.
+        goes_on: the network asks how a call goes on whose stream was lost.
         speaks_rtvi: the client reads and writes RTVI messages.
         has_clock: the caller's audio comes in real time; without a clock a client may send it faster.
     """
@@ -71,6 +72,7 @@ class Capabilities:
     is_phone: bool = False
     queues_callers: bool = False
     places_calls: bool = False
+    goes_on: bool = False
     speaks_rtvi: bool = False
     has_clock: bool = True
 
@@ -314,6 +316,7 @@ TRANSPORTS = TransportRegistry(
                 is_phone=True,
                 queues_callers=True,
                 places_calls=True,
+                goes_on=True,
             ),
             settings=_PHONE,
             routes=("/twilio/media/{token}",),

@@ -139,6 +139,7 @@ async def test_a_kill_loses_the_words_that_are_not_decided_where_they_are_redact
     for seconds in (20, 1):
         call.recorder.hear(np.full(seconds * RATE_HZ, 500, "<i2").tobytes(), RATE_HZ)
     call.play(20.0)
+    await until((call.path / "meta.json").exists)
     await until(lambda: 3 in read_recording(call.path).segments(BOT_AUDIO))
     # All that a kill would leave: the undecided words were never on the disk.
     assert sorted(read_recording(call.path).segments(CALLER_AUDIO)) == [0]
