@@ -17,7 +17,7 @@ from loguru import logger
 
 from parley.core.errors import AgentError, CapacityError, PeerError
 from parley.protocols.facts import to_facts
-from parley.protocols.kept_streams import HandedOver, PreparedClause, Serving, state_facts
+from parley.protocols.kept_streams import HandedOver, PreparedClause, Serving, StreamEnd, state_facts
 from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
 from parley.transports.keeping.remote_stream import RemoteStream
@@ -49,6 +49,7 @@ class MediaLink:
         self._resume: Resume | None = None
         self._resumed: set[asyncio.Task[None]] = set()
         self._on_stop: Callable[[], None] | None = None
+        self._is_stopping = False
 
     async def load(self) -> Mapping[str, Any]:
         """Return the facts of the first message.
@@ -84,11 +85,13 @@ class MediaLink:
 
         Args:
             line: sound of the bot on the line.
-            on_stop: called when this process is to end in order.
+            on_stop: called when this process is to end in order; here, if that was asked while it loaded.
         """
         self._line, self._on_stop = line, on_stop
         self._send(EngineMessage(MessageType.DONE), 0)
         self._send(EngineMessage(MessageType.STATE, facts=state_facts(Serving())), 0)
+        if self._is_stopping:
+            on_stop()
 
     def prepare(self, clauses: Mapping[str, bytes]) -> None:
         """Give the media process clauses that it may say without this process: mu-law, by name."""
@@ -152,6 +155,7 @@ class MediaLink:
         if message.type is MessageType.PING:
             self._send(EngineMessage(MessageType.PONG), 0)
         elif message.type is MessageType.STOP:
+            self._is_stopping = True
             if self._on_stop is not None:
                 self._on_stop()
         else:
@@ -164,7 +168,11 @@ class MediaLink:
             stream = RemoteStream(number, self._line, send=self._send_about, forget=self._forget)
             self._streams[number] = stream
         if stream is None:
-            # It was released a moment ago.
+            # It was released a moment ago. Where that overtook its connection, on the other socket, the media
+            # process did not know it then.
+            if message.type is MessageType.OPEN:
+                end = to_facts(StreamEnd("closed", "the call is over"))
+                self._send(EngineMessage(MessageType.RELEASE, facts=end), number)
             return
         try:
             stream.take(message)
