@@ -205,6 +205,8 @@ class KeptStream:
         self._owed.clear()
         self._drop_commands()
         self._has_tones = False
+        # A filler of the gap before may still have been playing.
+        self._own_packets = 0
         self._stream.clear()
         self._buffer.begin_gap()
         self._gap = asyncio.create_task(self._bridge(), name="kept_stream.gap")

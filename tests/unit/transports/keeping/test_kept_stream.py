@@ -193,6 +193,27 @@ def test_a_lost_process_costs_its_caller_a_filler_and_the_new_one_goes_on():
     run(scenario())
 
 
+def test_a_second_death_during_the_filler_leaves_the_next_process_its_playout():
+    async def scenario() -> None:
+        async with split() as halves:
+            halves.kept.lose()
+            await asyncio.sleep(0.5)
+            halves.replace()
+            await asyncio.sleep(0.02)
+            # The filler has begun and is not over.
+            assert 0 < len(halves.played_from(HOLDING)) < 10
+            halves.kept.lose()
+            await asyncio.sleep(2.0)
+            played = bytearray()
+            halves.replace()
+            halves.remote.listen(Ears(played.extend))
+            await halves.remote.say(VOICE * 10)
+            assert await halves.remote.played_out(5)
+            assert bytes(played) == VOICE * 10
+
+    run(scenario())
+
+
 def test_a_tone_stands_for_words_that_were_not_prepared():
     async def scenario() -> None:
         halves = Split(HandedSide(), clauses={})
