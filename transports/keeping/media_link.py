@@ -20,6 +20,7 @@ from parley.protocols.facts import to_facts
 from parley.protocols.kept_streams import HandedOver, PreparedClause, Serving, StreamEnd, state_facts
 from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
+from parley.session_store.faults import log_failure
 from parley.transports.keeping.remote_stream import RemoteStream
 from parley.transports.twilio.stream import PhoneSettings
 
@@ -180,9 +181,19 @@ class MediaLink:
             logger.error(f"a message of the media process cannot be read: {error}")
             return
         if is_new and self._resume is not None:
-            task = asyncio.create_task(self._resume(stream), name=f"phone.resumed.{number}")
+            task = asyncio.create_task(self._hold(self._resume, stream), name=f"phone.resumed.{number}")
             self._resumed.add(task)
             task.add_done_callback(self._resumed.discard)
+
+    async def _hold(self, resume: Resume, stream: RemoteStream) -> None:
+        try:
+            await resume(stream)
+        except Exception as error:
+            # The boundary of one call; the others continue.
+            log_failure("a phone call cannot go on", error)
+        finally:
+            # Without a conversation its caller would stay on a silent line.
+            await stream.close()
 
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)

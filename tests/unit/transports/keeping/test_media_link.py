@@ -14,8 +14,9 @@ from parley.protocols.kept_streams import StreamOpened
 from parley.runtime.conversation_settings import ConversationProcessTuning
 from parley.runtime.engine_hosting.codec import FrameReader, encode_frame
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType
-from parley.transports.keeping.media_link import MediaLink
+from parley.transports.keeping.media_link import FIRST_RESUMED, MediaLink
 from parley.transports.keeping.media_process import MediaProcess
+from parley.transports.keeping.remote_stream import RemoteStream
 from parley.transports.twilio.protocol import TwilioProtocol
 
 # A conversation process that hands one connection over, whose client it is itself.
@@ -92,6 +93,18 @@ async def test_a_stream_that_begins_after_its_call_was_released_is_closed():
         media.send(EngineMessage(MessageType.OPEN, facts=opened), 5)
         number, message = await media.received()
         assert (number, message.type) == (5, MessageType.RELEASE)
+
+
+async def test_a_call_that_cannot_go_on_is_released():
+    async def fail(_stream: RemoteStream) -> None:
+        raise RuntimeError("the call cannot go on")
+
+    async with linked() as (link, media):
+        link.resume_with(fail)
+        opened = to_facts(StreamOpened("MZ1", "CA1", "AC1", {}, {"call_sid": "CA1"}))
+        media.send(EngineMessage(MessageType.OPEN, facts=opened), FIRST_RESUMED)
+        number, message = await media.received()
+        assert (number, message.type) == (FIRST_RESUMED, MessageType.RELEASE)
 
 
 def test_children_of_the_conversation_process_inherit_none_of_its_sockets():
