@@ -39,9 +39,20 @@ def main(arguments: list[str]) -> int:
     die_with_the_parent()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
-    listener, door, link = (socket.socket(fileno=int(each)) for each in arguments)
+    listener, door, link = (inherited_socket(int(each)) for each in arguments)
     bound_heap()
     return event_loop.run(_serve(listener, MediaLink(link, door)))
+
+
+def inherited_socket(descriptor: int) -> socket.socket:
+    """Return a socket that this process has inherited, and its own children do not.
+
+    uvloop closes no inheritable descriptor in a child. One that outlived this process would hide its end from
+    the media process.
+    """
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    return connection
 
 
 async def _serve(listener: socket.socket, link: MediaLink) -> int:

@@ -205,6 +205,7 @@ class Resumption:
         earlier: records of the connections that the call has lost.
         line: name of the call in the records of its connections; empty where its id is enough.
         begins_held: the call was on hold when its stream was lost, and still is.
+        paused_by: who began the private pause in which the call goes on; empty where there is none.
         recorded_words: utterances of the call that is held again, which keep their words; times count from
             the caller's arrival.
         recorded_estimates: estimates of the completeness model of that call.
@@ -214,6 +215,7 @@ class Resumption:
     earlier: EarlierStreams = EarlierStreams()
     line: str = ""
     begins_held: bool = False
+    paused_by: str = ""
     recorded_words: Sequence[UtteranceRead] = ()
     recorded_estimates: Sequence[TurnEstimated] = ()
 

@@ -45,6 +45,7 @@ class PrivatePauses:
         conversation: the session, which stores no words meanwhile.
         events: events of the call.
         words: the caller's words in a pause.
+        paused_by: who began the pause in which the call goes on; empty where there is none.
     """
 
     def __init__(
@@ -53,7 +54,10 @@ class PrivatePauses:
         conversation: Conversation,
         events: CallEvents,
         words: PrivateWords,
+        *,
+        paused_by: str = "",
     ) -> None:
+        self._paused_by = paused_by
         self._settings, self._conversation = settings, conversation
         self._events, self._words = events, words
         self._held = ExitStack()
@@ -90,7 +94,12 @@ class PrivatePauses:
         )
 
     async def run(self) -> None:
-        """End each pause in time, until cancelled; a pause of a call that is over ends with it."""
+        """End each pause in time, until cancelled; a pause of a call that is over ends with it.
+
+        The pause of a call that goes on begins here, for its longest time.
+        """
+        if self._paused_by:
+            self._on_requested(PrivatePauseRequested(self._events.now_ms(), True, self._paused_by))
         try:
             while True:
                 await self._changed.wait()

@@ -7,8 +7,8 @@ To the conversation: ``open``, with ``StreamOpened``; ``audio``, 16-bit PCM of t
 with ``AudioSent``; ``piece``, a packet that was played; ``state``, with ``KeyPressed`` or ``DelayMeasured``;
 ``done``, the answer to ``finish``; ``release``, with ``StreamEnd``. To the media process: ``audio``, mu-law
 of the bot; ``discard``, which begins a new run; ``state``, with ``MarkQueued``, ``ReplyEnded``,
-``TurnBegan`` or ``TurnSettled``; ``finish``, with ``PlayedOut``; ``release``, with ``StreamEnd``. The number
-of ``audio``, ``taken`` and ``piece`` is that of their run.
+``TurnBegan``, ``TurnSettled``, ``PauseBegan`` or ``PauseEnded``; ``finish``, with ``PlayedOut``; ``release``,
+with ``StreamEnd``. The number of ``audio``, ``taken`` and ``piece`` is that of their run.
 
 Outside of calls: ``state`` with ``Serving``, when the process takes calls; ``speak``, a ``PreparedClause``;
 ``stop``, on which the process ends in order. A connection is handed over by a datagram (``HandedOver``) that
@@ -73,6 +73,7 @@ class StreamOpened:
     Attributes:
         stream_sid, call_sid, account_sid, parameters: as in ``twilio_media.Started``.
         call: facts of a call that goes on; None for one that begins.
+        paused_by: who began its private pause, which goes on too; empty where there is none.
     """
 
     stream_sid: str
@@ -80,6 +81,7 @@ class StreamOpened:
     account_sid: str
     parameters: dict[str, Any]
     call: dict[str, Any] | None
+    paused_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,22 @@ class TurnSettled:
 
 
 @dataclass(frozen=True, slots=True)
+class PauseBegan:
+    """A private pause has begun: nothing that the caller says is kept.
+
+    Attributes:
+        by: as in ``PrivatePauseBegan``.
+    """
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class PauseEnded:
+    """The private pause is over."""
+
+
+@dataclass(frozen=True, slots=True)
 class PreparedClause:
     """Clause that the media process may say; its audio is the payload, mu-law.
 
@@ -173,7 +191,16 @@ class Serving:
 
 
 StateMessage = (
-    KeyPressed | DelayMeasured | MarkQueued | ReplyEnded | TonesQueued | TurnBegan | TurnSettled | Serving
+    KeyPressed
+    | DelayMeasured
+    | MarkQueued
+    | ReplyEnded
+    | TonesQueued
+    | TurnBegan
+    | TurnSettled
+    | PauseBegan
+    | PauseEnded
+    | Serving
 )
 _STATES: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -185,6 +212,8 @@ _STATES: dict[str, type[Any]] = {
         TonesQueued,
         TurnBegan,
         TurnSettled,
+        PauseBegan,
+        PauseEnded,
         Serving,
     )
 }

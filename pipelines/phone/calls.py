@@ -118,7 +118,12 @@ async def hold_phone(
         # On a line that stayed up the caller has heard a filler.
         resumption=Resumption(line=line)
         if earlier is None
-        else Resumption("" if has_stayed else _phrase_of(settings), earlier, line),
+        else Resumption(
+            "" if has_stayed else _phrase_of(settings),
+            earlier,
+            line,
+            paused_by=stream.paused_by if isinstance(stream, RemoteStream) else "",
+        ),
     )
     transport = PhoneTransport(
         stream,
@@ -131,7 +136,7 @@ async def hold_phone(
         level=_level(engines, stream.settings.level_dbm0),
     )
     if isinstance(stream, RemoteStream):
-        stream.follow(live.events)
+        stream.follow(live.events, keeps_pause=bool(call.resumption.paused_by))
     if on_call is not None:
         on_call(call)
     watching = asyncio.create_task(control.run(), name="phone.control")

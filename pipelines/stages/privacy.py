@@ -42,7 +42,9 @@ class CallPrivacy:
             )
             self.stage = [CallerRedaction(words, private, call.events)]
         if pause is not None:
-            pauses = PrivatePauses(pause, call.conversation, call.events, private)
+            pauses = PrivatePauses(
+                pause, call.conversation, call.events, private, paused_by=call.resumption.paused_by
+            )
             self.background, self.tools = [pauses.run], pauses.tools()
 
     def words_of_turn(self, shown: str) -> str:

@@ -186,6 +186,7 @@ def simulate(
     records: bool = False,
     reports_packets: bool = True,
     begins_held: bool = False,
+    paused_by: str = "",
     choices: CallChoices | None = None,
     desk: Mapping[str, Any] | None = None,
     tiers: Mapping[str, Any] | None = None,
@@ -220,6 +221,7 @@ def simulate(
         finder: finds passages for each question.
         privacy: what is redacted.
         begins_held: the call goes on that was on hold.
+        paused_by: the call goes on that was in a private pause, begun by this.
         choices: of the caller.
         desk: humans can be fetched, by these settings.
         tiers: another medium can be offered, by these settings.
@@ -326,7 +328,7 @@ def simulate(
                     peer=CallPeer(speaks_rtvi=False, cancels_echo=peer_cancels_echo),
                     finished=played.finished,
                     rules=rules or ClientRules(),
-                    resumption=Resumption(begins_held=begins_held),
+                    resumption=Resumption(begins_held=begins_held, paused_by=paused_by),
                     choices=choices or CallChoices(),
                     phone=PhoneRules(
                         voicemail=None

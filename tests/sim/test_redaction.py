@@ -203,6 +203,19 @@ def test_model_hears_a_private_pause_where_the_deployment_lets_it(tmp_path: Path
     assert b"secret words" not in everything_below(tmp_path)
 
 
+def test_a_call_that_goes_on_in_a_private_pause_stores_nothing_of_it(tmp_path: Path):
+    call = simulate(
+        [silence(500), voice(1_000), silence(3_000)],
+        tmp_path,
+        words=("secret", "words", "of", "mine", "said"),
+        privacy={"pause": {"longest_s": 60}},
+        speculation=OFF,
+        paused_by="operator",
+    )
+    assert [each.payload["text"] for each in of_kind(call.events, Kind.USER_TURN)] == ["[private-1]"]
+    assert b"secret words" not in everything_below(tmp_path)
+
+
 def test_a_pause_ends_by_itself_after_its_longest_time(tmp_path: Path):
     async def begin(running: RunningCall) -> None:
         await asyncio.sleep(0.2)

@@ -2,7 +2,8 @@
 
 Input: pieces of 16-bit PCM at 8 kHz, and the begin and the end of turns as the conversation reports them.
 Output: the audio that a new conversation process receives first. During a turn all of it is kept, up to
-``KEPT_S``; otherwise ``BEFORE_S``, because the begin of a turn is reported late. Pure.
+``KEPT_S``; otherwise ``BEFORE_S``, because the begin of a turn is reported late. In a private pause nothing
+is kept. Pure.
 """
 
 from collections import deque
@@ -28,13 +29,15 @@ class CallerBuffer:
         self._held_bytes = 0
         # Place at which the kept audio ends, in the audio that the present process has received.
         self._end_bytes = 0
-        self._is_turn = self._is_gap = False
+        self._is_turn = self._is_gap = self._is_private = False
 
     def hear(self, pcm: bytes) -> None:
         """Add the next piece."""
+        self._end_bytes += len(pcm)
+        if self._is_private:
+            return
         self._pieces.append(pcm)
         self._held_bytes += len(pcm)
-        self._end_bytes += len(pcm)
         longest_s = KEPT_S if self._is_turn or self._is_gap else BEFORE_S
         while self._held_bytes > longest_s * BYTES_PER_S:
             self._held_bytes -= len(self._pieces.popleft())
@@ -48,6 +51,16 @@ class CallerBuffer:
         """Record that everything before a place is committed."""
         self._is_turn = False
         self._drop_before(at_bytes)
+
+    def begin_pause(self) -> None:
+        """Drop everything, and keep nothing from here on."""
+        self._is_private = True
+        self._pieces.clear()
+        self._held_bytes = 0
+
+    def end_pause(self) -> None:
+        """Keep audio again from here on."""
+        self._is_private = False
 
     def begin_gap(self) -> None:
         """Record that no process hears the caller from here on."""

@@ -51,10 +51,10 @@ class HandedSocket:
 
     async def receive(self) -> str | bytes | None:
         """Return the next message; None when the socket is closed (``PhonePeer``)."""
-        while not self._messages:
-            if not await self._read_more():
-                return None
-        return self._messages.pop(0)
+        # What came together with the end of the connection counts.
+        while not self._messages and await self._read_more():
+            pass
+        return self._messages.pop(0) if self._messages else None
 
     async def send(self, message: str | bytes) -> bool:
         """Send a message; return False when the socket is closed (``PhonePeer``)."""
@@ -73,16 +73,20 @@ class HandedSocket:
         if writer is None:
             self._connection.close()
             return
-        with suppress(InvalidState):
-            self._protocol.send_close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
-            await self._flush()
-        writer.close()
-        with suppress(OSError):
-            await writer.wait_closed()
+        try:
+            with suppress(InvalidState):
+                self._protocol.send_close(code, reason.encode()[:REASON_BYTES].decode(errors="ignore"))
+                await self._flush()
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
+        finally:
+            # Cancelled at the deadline of its owner: a client that reads nothing would hold the connection.
+            writer.transport.abort()
 
     async def _read_more(self) -> bool:
         """Read what has come; return False at the end of the connection."""
-        if self._reader is None or self._protocol.state is State.CLOSED:
+        if self._reader is None or self._protocol.state is not State.OPEN:
             return False
         try:
             data = await self._reader.read(RECEIVE_BYTES)

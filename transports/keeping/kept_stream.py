@@ -6,9 +6,9 @@ those of ``PhoneStream``, which runs here.
 
 Lost: the audio that is not played is dropped. When the caller is quiet, the filler is said, or a tone where
 no words are prepared, and again every ``filler_every_s``. The audio of the caller is kept (``CallerBuffer``),
-except what comes while the bot is heard, which may be its echo. A process that takes the call receives the
-kept audio first, ``FEED_RATE`` times as fast as it was spoken. A call that no process takes within
-``longest_gap_s`` ends with an apology.
+except what comes while the bot is heard, which may be its echo, and what comes in a private pause. A process
+that takes the call receives the kept audio first, ``FEED_RATE`` times as fast as it was spoken. A call that
+no process takes within ``longest_gap_s`` ends with an apology.
 
 Owns the stream and its tasks from ``run`` to its return. Full: commands wait in a queue of ``MOST_COMMANDS``;
 a process that sends more has lost the call. Cancelled: the socket is closed.
@@ -34,6 +34,8 @@ from parley.protocols.kept_streams import (
     HandedOver,
     KeyPressed,
     MarkQueued,
+    PauseBegan,
+    PauseEnded,
     PlayedOut,
     ReplyEnded,
     StreamEnd,
@@ -123,6 +125,8 @@ class KeptStream:
         self._quiet_bytes = 0
         self._is_quiet = asyncio.Event()
         self._buffer = CallerBuffer()
+        # Who began the private pause that is in force; it outlives the process.
+        self._paused_by = ""
         self._keys: deque[str] = deque(maxlen=MOST_KEYS)
         # Kept audio that the new process has not received yet.
         self._owed: deque[bytes] = deque()
@@ -205,6 +209,8 @@ class KeptStream:
         self._owed.clear()
         self._drop_commands()
         self._has_tones = False
+        # A filler of the gap before may still have been playing.
+        self._own_packets = 0
         self._stream.clear()
         self._buffer.begin_gap()
         self._gap = asyncio.create_task(self._bridge(), name="kept_stream.gap")
@@ -232,6 +238,12 @@ class KeptStream:
                 self._buffer.turn_began(at_bytes)
             case TurnSettled(at_bytes):
                 self._buffer.turn_settled(at_bytes)
+            case PauseBegan(by):
+                self._paused_by = by
+                self._buffer.begin_pause()
+            case PauseEnded():
+                self._paused_by = ""
+                self._buffer.end_pause()
 
     def _queue(self, command: _Command) -> None:
         try:
@@ -276,6 +288,7 @@ class KeptStream:
             started.account_sid,
             dict(started.parameters),
             None if call is None else dict(call),
+            self._paused_by,
         )
         self._report(MessageType.OPEN, to_facts(opened))
 

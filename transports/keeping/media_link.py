@@ -17,9 +17,10 @@ from loguru import logger
 
 from parley.core.errors import AgentError, CapacityError, PeerError
 from parley.protocols.facts import to_facts
-from parley.protocols.kept_streams import HandedOver, PreparedClause, Serving, state_facts
+from parley.protocols.kept_streams import HandedOver, PreparedClause, Serving, StreamEnd, state_facts
 from parley.runtime.engine_hosting.codec import RECEIVE_BYTES, FrameReader, encode_frame
 from parley.runtime.engine_hosting.messages import EngineMessage, MessageType, failed
+from parley.session_store.faults import log_failure
 from parley.transports.keeping.remote_stream import RemoteStream
 from parley.transports.twilio.stream import PhoneSettings
 
@@ -49,6 +50,7 @@ class MediaLink:
         self._resume: Resume | None = None
         self._resumed: set[asyncio.Task[None]] = set()
         self._on_stop: Callable[[], None] | None = None
+        self._is_stopping = False
 
     async def load(self) -> Mapping[str, Any]:
         """Return the facts of the first message.
@@ -84,11 +86,13 @@ class MediaLink:
 
         Args:
             line: sound of the bot on the line.
-            on_stop: called when this process is to end in order.
+            on_stop: called when this process is to end in order; here, if that was asked while it loaded.
         """
         self._line, self._on_stop = line, on_stop
         self._send(EngineMessage(MessageType.DONE), 0)
         self._send(EngineMessage(MessageType.STATE, facts=state_facts(Serving())), 0)
+        if self._is_stopping:
+            on_stop()
 
     def prepare(self, clauses: Mapping[str, bytes]) -> None:
         """Give the media process clauses that it may say without this process: mu-law, by name."""
@@ -152,6 +156,7 @@ class MediaLink:
         if message.type is MessageType.PING:
             self._send(EngineMessage(MessageType.PONG), 0)
         elif message.type is MessageType.STOP:
+            self._is_stopping = True
             if self._on_stop is not None:
                 self._on_stop()
         else:
@@ -164,7 +169,11 @@ class MediaLink:
             stream = RemoteStream(number, self._line, send=self._send_about, forget=self._forget)
             self._streams[number] = stream
         if stream is None:
-            # It was released a moment ago.
+            # It was released a moment ago. Where that overtook its connection, on the other socket, the media
+            # process did not know it then.
+            if message.type is MessageType.OPEN:
+                end = to_facts(StreamEnd("closed", "the call is over"))
+                self._send(EngineMessage(MessageType.RELEASE, facts=end), number)
             return
         try:
             stream.take(message)
@@ -172,9 +181,19 @@ class MediaLink:
             logger.error(f"a message of the media process cannot be read: {error}")
             return
         if is_new and self._resume is not None:
-            task = asyncio.create_task(self._resume(stream), name=f"phone.resumed.{number}")
+            task = asyncio.create_task(self._hold(self._resume, stream), name=f"phone.resumed.{number}")
             self._resumed.add(task)
             task.add_done_callback(self._resumed.discard)
+
+    async def _hold(self, resume: Resume, stream: RemoteStream) -> None:
+        try:
+            await resume(stream)
+        except Exception as error:
+            # The boundary of one call; the others continue.
+            log_failure("a phone call cannot go on", error)
+        finally:
+            # Without a conversation its caller would stay on a silent line.
+            await stream.close()
 
     def _forget(self, number: int) -> None:
         self._streams.pop(number, None)

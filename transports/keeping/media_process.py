@@ -140,6 +140,8 @@ class MediaProcess:
         if not descriptors:
             return
         connection = socket.socket(fileno=descriptors[0])
+        # A received descriptor is inheritable, and uvloop closes none of these in the next child.
+        connection.set_inheritable(False)
         try:
             handed = HandedOver.decode(data)
         except PeerError as error:

@@ -17,7 +17,13 @@ from typing import Any
 
 from loguru import logger
 
-from parley.core.call_events import ReplyOpened, TurnEnded, TurnStarted
+from parley.core.call_events import (
+    PrivatePauseBegan,
+    PrivatePauseEnded,
+    ReplyOpened,
+    TurnEnded,
+    TurnStarted,
+)
 from parley.core.tuning import tuned
 from parley.protocols.facts import from_facts, to_facts
 from parley.protocols.kept_streams import (
@@ -25,6 +31,8 @@ from parley.protocols.kept_streams import (
     DelayMeasured,
     KeyPressed,
     MarkQueued,
+    PauseBegan,
+    PauseEnded,
     PlayedOut,
     ReplyEnded,
     StateMessage,
@@ -66,6 +74,7 @@ class RemoteStream:
         number: as given.
         settings, gone, end, keys: as of ``PhoneStream``.
         call: facts of a call that goes on; None for one that begins.
+        paused_by: who began the private pause in which the call goes on; empty where there is none.
     """
 
     def __init__(
@@ -82,6 +91,7 @@ class RemoteStream:
         self.end = "", ""
         self.keys: asyncio.Queue[tuple[str, int]] = asyncio.Queue(MOST_KEYS)
         self.call: dict[str, Any] | None = None
+        self.paused_by = ""
         self._started: Started | None = None
         self._send_to, self._forget = send, forget
         self._clock = LoopClock()
@@ -125,8 +135,17 @@ class RemoteStream:
             self._send(MessageType.RELEASE, to_facts(StreamEnd("closed", reason)))
             self._forget(self.number)
 
-    def follow(self, events: CallEvents) -> None:
-        """Report the caller's turns in a call, so that audio is kept until it is committed."""
+    def follow(self, events: CallEvents, *, keeps_pause: bool = False) -> None:
+        """Report the caller's turns in a call, so that audio is kept until it is committed, and its pauses.
+
+        Args:
+            events: events of the call.
+            keeps_pause: the private pause of the stream goes on in this call; false: it ended before.
+        """
+        if self.paused_by and not keeps_pause:
+            self._pause_ended()
+        events.subscribe(PrivatePauseBegan, lambda event: self._pause_began(event.by))
+        events.subscribe(PrivatePauseEnded, lambda _event: self._pause_ended())
         events.subscribe(TurnStarted, lambda _event: self._turn_began())
         events.subscribe(TurnEnded, lambda _event: self._turn_ended())
         # The turn before a reply is committed before the model is asked.
@@ -223,7 +242,7 @@ class RemoteStream:
                     answer.set_result(bool(message.facts.get("is_played")))
             case MessageType.OPEN:
                 opened = from_facts(StreamOpened, message.facts)
-                self.call = opened.call
+                self.call, self.paused_by = opened.call, opened.paused_by
                 self._started = Started(
                     opened.stream_sid, opened.call_sid, opened.account_sid, opened.parameters
                 )
@@ -263,6 +282,14 @@ class RemoteStream:
         if self._ended_bytes is not None:
             at_bytes, self._ended_bytes = self._ended_bytes, None
             self._state(TurnSettled(at_bytes))
+
+    def _pause_began(self, by: str) -> None:
+        self.paused_by = by
+        self._state(PauseBegan(by))
+
+    def _pause_ended(self) -> None:
+        self.paused_by = ""
+        self._state(PauseEnded())
 
     def _state(self, state: StateMessage) -> None:
         self._send(MessageType.STATE, state_facts(state))

@@ -59,3 +59,19 @@ def test_a_turn_without_end_is_bounded():
     buffer.turn_began(0)
     heard(buffer, *[LOUD] * (round(KEPT_S * A_SECOND) + 500))
     assert sum(map(len, buffer.take())) == KEPT_S * BYTES_PER_S
+
+
+def test_nothing_of_a_private_pause_is_kept_and_places_go_on():
+    buffer = CallerBuffer()
+    heard(buffer, *[LOUD] * 10)
+    buffer.begin_pause()
+    buffer.turn_began(10 * PIECE_BYTES)
+    heard(buffer, *[LOUD] * 10)
+    buffer.begin_gap()
+    heard(buffer, *[LOUD] * 10)
+    assert buffer.take() == []
+    heard(buffer, *[LOUD] * 10)
+    buffer.end_pause()
+    heard(buffer, *[LOUD] * 10)
+    buffer.turn_settled(15 * PIECE_BYTES)
+    assert buffer.take() == [LOUD] * 5

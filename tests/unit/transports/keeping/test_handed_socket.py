@@ -94,6 +94,33 @@ async def test_the_end_of_the_other_side_is_the_end(closes: bool):
         assert not await handed.send("late")
 
 
+async def test_a_message_that_comes_together_with_the_end_is_read():
+    async with pair() as (handed, client):
+        client.protocol.send_text(b"stop")
+        client.protocol.send_close(1000, "")
+        await client.sent()
+        assert await handed.receive() == "stop"
+        assert await handed.receive() is None
+
+
+async def test_a_client_that_reads_nothing_does_not_hold_a_connection_that_is_given_up():
+    ours, theirs = socket.socketpair()
+    handed = HandedSocket(ours, RESPONSE)
+    await handed.open()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            while True:
+                await handed.send("x" * 100_000)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await handed.close(1000, "")
+    # The connection is closed on the next turn of the loop.
+    async with asyncio.timeout(5):
+        while ours.fileno() >= 0:
+            await asyncio.sleep(0)
+    theirs.close()
+
+
 async def test_a_message_that_is_too_large_or_in_too_many_pieces_ends_the_socket():
     async with pair() as (handed, client):
         client.protocol.send_text(b"x" * (MOST_MESSAGE_BYTES + 1))

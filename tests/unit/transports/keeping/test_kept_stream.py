@@ -1,13 +1,20 @@
 """A call whose stream and conversation are in two processes: both sides in one virtual time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count, islice
 from typing import Any
 
 from parley.audio.holding_tone import holding_tone
-from parley.core.call_events import ReplyOpened, TurnEnded, TurnStarted
+from parley.core.call_events import (
+    PrivatePauseBegan,
+    PrivatePauseEnded,
+    ReplyOpened,
+    TurnEnded,
+    TurnStarted,
+)
 from parley.protocols.kept_streams import APOLOGY, FILLER, HandedOver
 from parley.runtime.conversation_settings import ConversationProcessTuning
 from parley.runtime.engine_hosting.codec import FrameReader, encode_frame
@@ -191,6 +198,80 @@ def test_a_lost_process_costs_its_caller_a_filler_and_the_new_one_goes_on():
             assert len(halves.played_from(HOLDING)) == 10
 
     run(scenario())
+
+
+def test_a_second_death_during_the_filler_leaves_the_next_process_its_playout():
+    async def scenario() -> None:
+        async with split() as halves:
+            halves.kept.lose()
+            await asyncio.sleep(0.5)
+            halves.replace()
+            await asyncio.sleep(0.02)
+            # The filler has begun and is not over.
+            assert 0 < len(halves.played_from(HOLDING)) < 10
+            halves.kept.lose()
+            await asyncio.sleep(2.0)
+            played = bytearray()
+            halves.replace()
+            halves.remote.listen(Ears(played.extend))
+            await halves.remote.say(VOICE * 10)
+            assert await halves.remote.played_out(5)
+            assert bytes(played) == VOICE * 10
+
+    run(scenario())
+
+
+def test_words_of_a_private_pause_are_not_heard_by_the_new_process_in_which_it_goes_on():
+    async def scenario() -> None:
+        async with private_call() as (halves, speak):
+            events = CallEvents()
+            halves.remote.follow(events)
+            await speak(20)
+            events.publish(TurnStarted(events.now_ms()))
+            events.publish(PrivatePauseBegan(events.now_ms(), "operator"))
+            await speak(20)
+            halves.kept.lose()
+            await speak(20)
+            ears = halves.replace()
+            await asyncio.sleep(0.5)
+            assert ears.heard == b"" and halves.remote.paused_by == "operator"
+            # A process that dies before its call has begun the pause again does not end it.
+            halves.kept.lose()
+            await speak(20)
+            ears = halves.replace()
+            events = CallEvents()
+            await asyncio.sleep(0.1)
+            halves.remote.follow(events, keeps_pause=True)
+            events.publish(PrivatePauseBegan(events.now_ms(), "operator"))
+            events.publish(PrivatePauseEnded(events.now_ms(), "operator"))
+            await asyncio.sleep(0.1)
+            assert ears.heard == b"" and halves.remote.paused_by == ""
+            halves.kept.lose()
+            await speak(20)
+            ears = halves.replace()
+            await asyncio.sleep(0.5)
+            assert ears.heard and halves.remote.paused_by == ""
+
+    run(scenario())
+
+
+@asynccontextmanager
+async def private_call() -> AsyncIterator[tuple[Split, Callable[[int], Coroutine[Any, Any, None]]]]:
+    """Yield a call without a filler, and a function with which its caller speaks a number of packets."""
+    halves = Split(HandedSide(audio_s=0), ConversationProcessTuning(filler=""), clauses={})
+    running = asyncio.create_task(halves.kept.run())
+    assert await halves.remote.open() is not None
+    halves.remote.listen(Ears())
+    numbers = count(2)
+
+    async def speak(packets: int) -> None:
+        for number in islice(numbers, packets):
+            halves.side.incoming.put_nowait(audio(number, number * 20, VOICE))
+            await asyncio.sleep(0.02)
+
+    yield halves, speak
+    halves.kept.end("")
+    await running
 
 
 def test_a_tone_stands_for_words_that_were_not_prepared():
