@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
+from weakref import WeakSet
 
 from loguru import logger
 
@@ -99,6 +100,8 @@ class CallEvents:
         self._resolved: dict[type[CallEvent], tuple[Callable[[Any], None], ...]] = {}
         self._waiting: deque[CallEvent] = deque()
         self._is_delivering = False
+        # Parts of the stream, which refer to the stages that subscribe through them.
+        self._scopes: WeakSet[EventScope] = WeakSet()
         self.failures = 0
 
     def now_ms(self) -> int:
@@ -159,6 +162,8 @@ class CallEvents:
 
     def close(self) -> None:
         """Remove all subscribers, which refer to the stages of the call; called when the call is over."""
+        for scope in list(self._scopes):
+            scope.close()
         self._subscriptions.clear()
         self._resolved.clear()
 
@@ -201,7 +206,7 @@ class EventScope(CallEvents):
 
     Its subscribers receive the events of the whole stream, and what they publish reaches all subscribers of
     it. After ``close`` they receive nothing, and what they still publish is dropped: a stage that was
-    replaced takes no more part in the call.
+    replaced takes no more part in the call. It is closed with the stream at the latest.
 
     Args:
         whole: the stream.
@@ -211,6 +216,7 @@ class EventScope(CallEvents):
         super().__init__()
         self._whole = whole
         self._is_closed = False
+        whole._scopes.add(self)
 
     def now_ms(self) -> int:
         return self._whole.now_ms()

@@ -117,6 +117,9 @@ class ServiceClause:
                 continue
             if complete_s is None:
                 return Ended(TimeoutError(f"{self._voice}: nothing within {timeout_s:g} s"))
+            if self._is_over:
+                # It was stopped after all of it was sent: no end follows.
+                return Ended(None)
             self.end()
         piece = self._pieces.popleft()
         if isinstance(piece, SpeechPiece):

@@ -1,6 +1,8 @@
 """Order, failures and bounds of the event stream of a call."""
 
 import asyncio
+import gc
+import weakref
 from dataclasses import dataclass
 
 import pytest
@@ -264,3 +266,23 @@ async def test_a_scope_waits_for_events_of_the_whole_stream_and_leaves_no_subscr
     whole.publish(Rang(1, 1))
     assert await waiting == Rang(1, 1)
     assert not whole.has_subscribers(Rang)
+
+
+def test_a_stage_of_a_part_is_freed_with_its_call_without_a_collection():
+    class Stage:
+        def __init__(self, events: CallEvents) -> None:
+            self._events = events
+            events.subscribe(Rang, lambda _event: self._ring())
+
+        def _ring(self) -> None:
+            self._events.publish(Answered(self._events.now_ms()))
+
+    whole = CallEvents()
+    stage = weakref.ref(Stage(EventScope(whole)))
+    gc.disable()
+    try:
+        assert stage() is not None
+        whole.close()
+        assert stage() is None
+    finally:
+        gc.enable()

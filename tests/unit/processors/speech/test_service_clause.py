@@ -56,3 +56,20 @@ def test_a_clause_of_which_nothing_comes_is_late():
 
     late = virtual_time.run(scenario())
     assert isinstance(late, Ended) and isinstance(late.error, TimeoutError)
+
+
+def test_a_reader_of_a_clause_that_is_stopped_after_all_of_it_was_sent_has_its_end():
+    async def scenario() -> object:
+        clause = ServiceClause("Yes.", "vendor", limit_bytes=100, on_stop=lambda: None)
+        reading = asyncio.create_task(clause.take(5.0))
+        await asyncio.sleep(0)
+        clause.complete()
+        clause.stop()
+        await asyncio.sleep(ERROR_S)
+        # The reader has the next steps of the loop, in which it may not wait for what does not come.
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert clause.was_stopped and reading.done()
+        return reading.result()
+
+    assert virtual_time.run(scenario()) == Ended(None)
