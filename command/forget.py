@@ -15,8 +15,9 @@ from parley.core.errors import ConfigError, PeerError
 
 EXIT_LEFT = 1
 PATH = "/api/people/forget"
-# A request deletes hundreds of sessions, and waits for S3.
-WITHIN_S = 600.0
+# A request deletes hundreds of sessions, and at each waits for S3, and two seconds for a worker that does not
+# answer.
+WITHIN_S = 1_800.0
 # Requests for one person: each takes hundreds of sessions.
 MOST_REQUESTS = 100
 STDIN = "-"
@@ -49,7 +50,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--session", metavar="ID", help="a session; those of its numbers and of its owner go with it"
     )
     parser.add_argument("--called", metavar="NUMBER", help="number that was called; default: phone.number")
-    parser.add_argument("--tenant", metavar="NAME", help="tenant whose applications have the user")
+    parser.add_argument(
+        "--tenant",
+        metavar="NAME",
+        help="tenant whose applications have the user; needed where several tenants have keys",
+    )
     parser.add_argument(
         "--linked",
         action="store_true",

@@ -34,8 +34,8 @@ class Grants:
     Attributes:
         scopes: names of the scopes; None: all of them.
         surfaces: ids of the apps (``serving.gateway.admin.apps``) that may be opened; None: every enabled
-        one. instructions: the client may add instructions after the deployment's prompt. A call in which it
-        does,
+            one.
+        instructions: the client may add instructions after the deployment's prompt. A call in which it does,
             and a session with replies of such a call, never has the deployment's tools.
         client_tools: the client may declare tools, which it runs itself.
         client_mcp: the client may name MCP servers, to which this server makes requests.

@@ -229,7 +229,7 @@ def _clean(
         else:
             continue
         try:
-            obstacle = _obstacle(session, now_s)
+            obstacle = _obstacle(session, now_s, bucket)
             is_mine = not obstacle and (dry_run or _remove_all(session, bucket))
         except OSError as error:
             obstacle, is_mine = f"cannot be removed: {error.strerror or error}", False
@@ -405,16 +405,27 @@ class RemovedSessions:
                 remove_session(self._folder, session_id)
 
 
-def _obstacle(session: MeasuredSession, now_s: float) -> str:
-    """Return why a session may not be removed; empty when it may."""
+def _obstacle(session: MeasuredSession, now_s: float, bucket: RecordingBucket | None) -> str:
+    """Return why a session may not be removed; empty when it may.
+
+    Raises:
+        ObjectStoreError: the bucket does not answer.
+    """
     if now_s - session.used_s < IN_USE_S:
         return "in use: written or read within ten minutes"
-    if session.is_pinned:
+    if session.is_pinned or _is_pinned_now(session, bucket):
         return "pinned"
     if not is_folder(session.path):
         return ""
     found = _foreign_in(session.path)
     return "" if found is None else f"{found.name} is not a part of a recording"
+
+
+def _is_pinned_now(session: MeasuredSession, bucket: RecordingBucket | None) -> bool:
+    """Return whether a session in a bucket is pinned there: a run takes long, and began with a list."""
+    if bucket is None or session.objects is None:
+        return False
+    return bucket.sessions(session.path.name).get(session.path.name, StoredSession()).is_pinned
 
 
 def _foreign_in(path: Path) -> Path | None:

@@ -278,7 +278,7 @@ def delete_session(connection: sa.Connection, session_id: str) -> RemovedRows:
     sessions, locked = _lock_sessions(connection, {session_id})
     if session_id not in sessions:
         raise _refusal(session_id, known=False, locked=locked)
-    removed = count_rows(connection, session_id)
+    removed = count_rows(connection, [session_id])
     _delete_sessions(connection, [session_id], ERASED)
     return removed
 

@@ -9,6 +9,9 @@ A person has no record of their own. Their sessions are those
 An application's own key names no person: all sessions of its users would be found by it. Sessions are found
 one step from what is named; with ``linked`` also through the numbers and owners of what is found, until there
 is nothing more. A number or a browser may be shared, and then leads to the sessions of other people.
+
+Numbers and owners lie with the sessions and go with them. So the sessions come in an order in which they can
+be deleted a part at a time: one that leads to others comes after them.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -20,11 +23,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from parley.core.grants import names_person
 from parley.session_store.callers import check_session
-from parley.session_store.removal import RemovedRows, count_rows, total
+from parley.session_store.removal import RemovedRows, count_rows
 from parley.session_store.schema import caller_session_table, caller_table, session_table
 from parley.session_store.store import SessionStore
 
-# Sessions that are found at a time; who deletes them asks again.
+# Sessions that are returned at a time; who deletes them asks again.
 MOST_SESSIONS = 1_000
 # Values in one statement.
 CHUNK = 500
@@ -49,6 +52,21 @@ class SoughtPerson:
     linked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class FoundSessions:
+    """Sessions of a person.
+
+    Attributes:
+        ids: at most ``MOST_SESSIONS``; one that leads to others comes after them.
+        digests: of the numbers by which they were found.
+        owners: by which they were found.
+    """
+
+    ids: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ()
+
+
 class SessionsOfPeople:
     """Sessions of people in a store.
 
@@ -68,8 +86,8 @@ class SessionsOfPeople:
         """
         await self._store.transact(partial(put_caller_session, session_id=session_id, digest=digest))
 
-    async def find(self, sought: SoughtPerson) -> list[str]:
-        """Return the ids of a person's sessions, at most ``MOST_SESSIONS``, in order.
+    async def find(self, sought: SoughtPerson) -> FoundSessions:
+        """Return a person's sessions.
 
         Raises:
             StoreUnavailableError: the database does not answer.
@@ -100,23 +118,25 @@ def put_caller_session(connection: sa.Connection, *, session_id: str, digest: st
     )
 
 
-def find_sessions(connection: sa.Connection, *, sought: SoughtPerson) -> list[str]:
-    """Return the ids of a person's sessions, at most ``MOST_SESSIONS``, in order."""
-    digests, owners = set(sought.digests), set(sought.owners)
-    found = set[str]()
-    if sought.session_id is not None:
-        found = _existing(connection, [sought.session_id])
-        more_digests, more_owners = _marks_of(connection, found)
-        digests |= more_digests
-        owners |= more_owners
-    followed = set[str]()
-    while True:
-        found |= _by_digests(connection, digests) | _by_owners(connection, owners)
-        if not sought.linked or found == followed or len(found) >= MOST_SESSIONS:
-            return sorted(found)[:MOST_SESSIONS]
-        more_digests, more_owners = _marks_of(connection, found - followed)
-        followed = set(found)
-        digests, owners = more_digests, more_owners
+def find_sessions(connection: sa.Connection, *, sought: SoughtPerson) -> FoundSessions:
+    """Return a person's sessions."""
+    named = set[str]() if sought.session_id is None else _existing(connection, [sought.session_id])
+    more_digests, more_owners = _marks_of(connection, named)
+    digests, owners = {*sought.digests, *more_digests}, {*sought.owners, *more_owners}
+    steps, found = [named], set(named)
+    next_digests, next_owners = set(digests), set(owners)
+    while next_digests or next_owners:
+        reached = (_by_digests(connection, next_digests) | _by_owners(connection, next_owners)) - found
+        steps.append(reached)
+        found |= reached
+        if not sought.linked:
+            break
+        more_digests, more_owners = _marks_of(connection, reached)
+        next_digests, next_owners = more_digests - digests, more_owners - owners
+        digests |= next_digests
+        owners |= next_owners
+    ids = [each for step in reversed(steps) for each in sorted(step)]
+    return FoundSessions(tuple(ids[:MOST_SESSIONS]), tuple(sorted(digests)), tuple(sorted(owners)))
 
 
 def _existing(connection: sa.Connection, ids: Iterable[str]) -> set[str]:
@@ -151,12 +171,12 @@ def _gathered(
     return {
         value
         for start in range(0, len(ordered), CHUNK)
-        for value in connection.scalars(
-            sa.select(wanted).where(known.in_(ordered[start : start + CHUNK])).limit(MOST_SESSIONS)
-        )
+        for value in connection.scalars(sa.select(wanted).where(known.in_(ordered[start : start + CHUNK])))
         if value is not None
     }
 
 
 def _count_existing(connection: sa.Connection, *, session_ids: Sequence[str]) -> RemovedRows:
-    return total(count_rows(connection, each) for each in sorted(_existing(connection, session_ids)))
+    existing = sorted(_existing(connection, session_ids))
+    starts = range(0, len(existing), CHUNK)
+    return sum((count_rows(connection, existing[start : start + CHUNK]) for start in starts), RemovedRows())

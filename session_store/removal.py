@@ -5,7 +5,7 @@ deletes them. Their tables refer to the session, and are deleted with it by thei
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
 import sqlalchemy as sa
@@ -71,45 +71,45 @@ _TABLES: Mapping[str, sa.Table] = {
 }
 
 
-def count_rows(connection: sa.Connection, session_id: str) -> RemovedRows:
-    """Return the counts of the rows of an existing session."""
-    counted = {name: _rows_of(connection, table, session_id) for name, table in _TABLES.items()}
-    of_session = sa.select(sa.func.count()).where(_event.session_id == session_id)
+def count_rows(connection: sa.Connection, session_ids: Sequence[str]) -> RemovedRows:
+    """Return the counts of the rows of existing sessions, of which a statement can name all."""
+    counted = {name: _rows_of(connection, table, session_ids) for name, table in _TABLES.items()}
+    of_sessions = sa.select(sa.func.count()).where(_event.session_id.in_(session_ids))
     return RemovedRows(
-        sessions=1,
-        events=_count(connection, of_session),
-        evidence=_count(connection, of_session.where(_event.kind == Kind.EVIDENCE)),
-        voiceprints=_voiceprints(connection, session_id),
-        numbers=_numbers(connection, session_id),
+        sessions=len(session_ids),
+        events=_count(connection, of_sessions),
+        evidence=_count(connection, of_sessions.where(_event.kind == Kind.EVIDENCE)),
+        voiceprints=_voiceprints(connection, session_ids),
+        numbers=_numbers(connection, session_ids),
         **counted,
     )
-
-
-def total(counts: Iterable[RemovedRows]) -> RemovedRows:
-    """Return the sum of counts."""
-    return sum(counts, RemovedRows())
 
 
 def _count(connection: sa.Connection, statement: sa.Select[int]) -> int:
     return connection.scalar(statement) or 0
 
 
-def _rows_of(connection: sa.Connection, table: sa.Table, session_id: str) -> int:
-    return _count(connection, sa.select(sa.func.count()).where(table.c.session_id == session_id))
+def _rows_of(connection: sa.Connection, table: sa.Table, session_ids: Sequence[str]) -> int:
+    return _count(connection, sa.select(sa.func.count()).where(table.c.session_id.in_(session_ids)))
 
 
-def _numbers(connection: sa.Connection, session_id: str) -> int:
-    """Return the number of digests: those whose next call continues the session, and those that called."""
-    return sum(_rows_of(connection, table, session_id) for table in (caller_table, caller_session_table))
+def _numbers(connection: sa.Connection, session_ids: Sequence[str]) -> int:
+    """Return the number of digests: those whose next call continues a session, and those that called."""
+    return sum(_rows_of(connection, table, session_ids) for table in (caller_table, caller_session_table))
 
 
-def _voiceprints(connection: sa.Connection, session_id: str) -> int:
-    newest = connection.scalar(
-        sa.select(_event.payload)
-        .where(_event.session_id == session_id, _event.kind == Kind.VOICES)
-        .order_by(_event.seq.desc())
-        .limit(1)
+def _voiceprints(connection: sa.Connection, session_ids: Sequence[str]) -> int:
+    newest = (
+        sa.select(_event.session_id, sa.func.max(_event.seq).label("seq"))
+        .where(_event.session_id.in_(session_ids), _event.kind == Kind.VOICES)
+        .group_by(_event.session_id)
+        .subquery()
+    )
+    payloads = connection.scalars(
+        sa.select(_event.payload).join(
+            newest, (_event.session_id == newest.c.session_id) & (_event.seq == newest.c.seq)
+        )
     )
     # An imported session may hold anything.
-    voices = None if newest is None else json.loads(newest).get("voices")
-    return len(voices) if isinstance(voices, list) else 0
+    found = (json.loads(payload).get("voices") for payload in payloads)
+    return sum(len(voices) for voices in found if isinstance(voices, list))

@@ -95,7 +95,7 @@ class PageFile:
         sent = {"etag": tag}
         if self.packed is not None:
             sent["vary"] = "Accept-Encoding"
-        if status == 200 and _has(headers.get("if-none-match", ""), self.digest):
+        if status == 200 and _names(headers.get("if-none-match", ""), tag):
             return Response(status_code=304, headers=sent)
         if packed is not None:
             sent["content-encoding"] = "gzip"
@@ -217,7 +217,9 @@ def _imports(module: str) -> list[str]:
     return list(dict.fromkeys(first or second for first, second in IMPORT.findall(module)))
 
 
-def _has(given: str, digest: str) -> bool:
-    """Return whether an ``If-None-Match`` names a file, compressed or not."""
-    tags = (each.strip().removeprefix("W/").strip('"') for each in given.split(","))
-    return any(tag in ("*", digest, f"{digest}-gzip") for tag in tags)
+def _names(given: str, tag: str) -> bool:
+    """Return whether an ``If-None-Match`` names the bytes that would be sent (RFC 9110, 13.1.2).
+
+    A cache that has the others only would be left without these.
+    """
+    return any(each.strip().removeprefix("W/") in ("*", tag) for each in given.split(","))

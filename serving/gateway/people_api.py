@@ -49,7 +49,10 @@ class PersonToForget(BaseModel):
         None, pattern=r"^\+[1-9][0-9]{6,14}$", description="number that was called; null: phone.number"
     )
     tenant: str | None = Field(
-        None, max_length=100, description="tenant whose applications have the user; null: any"
+        None,
+        max_length=100,
+        description="tenant whose applications have the user, empty for those without one; null: the only "
+        "tenant that has keys",
     )
     linked: bool = Field(
         False, description="also sessions that share a number or an owner with one that is found, and so on"

@@ -4,13 +4,15 @@ Input: a telephone number, a user of an application, the owner of sessions, or o
 the sessions that were deleted, and totals by kind. Their calls end. A person who calls again meanwhile is
 found again: the sessions are looked for until none is left, ``MOST_ROUNDS`` times.
 
-What identifies a person lies with their sessions (``session_store.people``) and goes with them. One person is
-forgotten at a time; a request takes ``MOST_ERASED`` sessions at most, and says when there are more.
+What identifies a person lies with their sessions (``session_store.people``) and goes with them. A request
+keeps it to its end, and deletes a session that leads to others after them, so that the next request finds
+what is left. One person is forgotten at a time; a request takes ``MOST_ERASED`` sessions at most, and says
+when there are more.
 """
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from parley.core.errors import PeerError, UnknownSessionError
 from parley.core.grants import ClientIdentity
@@ -34,7 +36,7 @@ class NamedPerson:
         owner: owner of sessions, as the store has it.
         session: id of one of the sessions.
         called: number that the telephone number has called; None: ``phone.number``.
-        tenant: of the application; None: of any.
+        tenant: of the application, empty for those without a name; None: the only one that has keys.
         linked: also sessions that are linked to a found one by a number or an owner.
     """
 
@@ -70,6 +72,7 @@ class PersonEraser:
         eraser: deletes each session.
         keys: of applications.
         book: recognises callers by number; None: there are no calls.
+        most_erased: sessions of one request.
     """
 
     def __init__(
@@ -78,7 +81,10 @@ class PersonEraser:
         eraser: SessionEraser,
         keys: ClientKeys,
         book: CallerDirectory | None = None,
+        *,
+        most_erased: int = MOST_ERASED,
     ) -> None:
+        self._most_erased = most_erased
         self._people = SessionsOfPeople(store)
         self._eraser, self._keys, self._book = eraser, keys, book
         self._turn = asyncio.Lock()
@@ -91,9 +97,9 @@ class PersonEraser:
             StoreUnavailableError: the database does not answer.
         """
         found = await self._people.find(self._sought(person))
-        ids = found[:MOST_ERASED]
+        ids = found.ids[: self._most_erased]
         counted = RemovedParts(await self._people.count(ids))
-        return ForgottenPerson(tuple(ids), ErasedSession(counted), len(found) > len(ids))
+        return ForgottenPerson(ids, ErasedSession(counted), len(found.ids) > len(ids))
 
     async def forget(self, person: NamedPerson, *, by: ClientIdentity) -> ForgottenPerson:
         """Delete everything of a person.
@@ -108,14 +114,15 @@ class PersonEraser:
             parts: list[ErasedSession] = []
             for _ in range(MOST_ROUNDS):
                 found = await self._people.find(sought)
-                if not found or len(gone) >= MOST_ERASED:
+                sought = replace(sought, digests=found.digests, owners=found.owners)
+                if not found.ids or len(gone) >= self._most_erased:
                     break
                 # One that is deleted by another request meanwhile is gone as well.
-                gone += await self._erase(found[: MOST_ERASED - len(gone)], parts, by)
+                gone += await self._erase(found.ids[: self._most_erased - len(gone)], parts, by)
             left = await self._people.find(sought)
             pending = await self._eraser.scrub() if gone else ()
         erased = joined([*parts, ErasedSession(pending=pending)])
-        return ForgottenPerson(tuple(gone), erased, bool(left))
+        return ForgottenPerson(tuple(gone), erased, bool(left.ids))
 
     async def _erase(
         self, session_ids: Sequence[str], parts: list[ErasedSession], by: ClientIdentity
@@ -141,6 +148,9 @@ class PersonEraser:
             digests = self._book.digests_of_person(person.number, person.called)
             return SoughtPerson(digests, linked=person.linked)
         if person.user is not None:
+            if person.tenant is None and len(set(self._keys.tenants.values())) > 1:
+                # Users of one name at two tenants are two people.
+                raise PeerError("user: name the tenant: applications of several have keys here")
             owners = self._keys.owners_of_user(person.user, tenant=person.tenant)
             if not owners:
                 raise PeerError("user: this server has no key of such an application")

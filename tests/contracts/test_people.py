@@ -125,7 +125,7 @@ async def test_the_sessions_of_a_person_are_found(store: SessionStore):  # noqa:
         await people.note_caller(NO_SESSION, "ada")
 
     async def found(**sought: object) -> set[str]:
-        return set(await people.find(SoughtPerson(**sought)))
+        return set((await people.find(SoughtPerson(**sought))).ids)
 
     assert await found(digests=["ada", "ada at a line"]) == {*calls, page}
     assert await found(digests=["ada"], linked=True) == {*calls[:2], page, typed}

@@ -29,7 +29,7 @@ from parley.recording.client_replay import ClientReplayWriter, open_client_repla
 from parley.recording.folder import CALLER_AUDIO
 from parley.recording.library import RecordingSummaries, asset_file, call_detail, recordings_of, zipped
 from parley.recording.merge import track_samples
-from parley.recording.objects import RecordingBucket
+from parley.recording.objects import RecordingBucket, StoredSession
 from parley.recording.pins import Pins
 from parley.recording.retention import RemovedSessions, clean, remove_call
 from parley.recording.settings import RecordingSettings, S3Settings
@@ -377,6 +377,25 @@ async def test_retention_removes_what_is_old_or_too_much_in_both_places(
     found = clean(tmp_path, max_storage_gb=1e-9, now_s=later_s, bucket=bucket)
     assert {each.session_id for each in found.removed} == {sessions[0], sessions[2]}
     assert found.kept == {sessions[1]: "pinned"} and list(bucket.sessions()) == [sessions[1]]
+
+
+class PinnedMeanwhile(RecordingBucket):
+    """Bucket with a session that another machine pins once all sessions were listed."""
+
+    def sessions(self, only: str = "") -> dict[str, StoredSession]:
+        found = super().sessions(only)
+        if not only:
+            self.put_bytes(f"sessions/{SESSION}/pinned", b"")
+        return found
+
+
+async def test_a_pin_that_is_set_while_retention_runs_counts(tmp_path: Path, one_server: S3Server):
+    settings = one_server.settings.model_copy(update={"prefix": f"parley/{uuid.uuid4()}"})
+    bucket, path = PinnedMeanwhile(settings, QUICK), await record_call(tmp_path, SESSION)
+    moved(path, bucket)
+    later_s = time.time() + 5 * 86_400
+    found = clean(tmp_path, retention_days=3, now_s=later_s, bucket=bucket)
+    assert found.kept == {SESSION: "pinned"} and bucket.sessions()[SESSION].calls
 
 
 async def test_a_pin_stays_with_calls_that_move_and_is_seen_from_another_machine(

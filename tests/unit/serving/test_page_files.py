@@ -112,6 +112,18 @@ async def test_an_unchanged_file_is_not_sent_again(folder: Path, path: str, enco
     assert again.headers.get("vary") == first.headers.get("vary")
 
 
+@pytest.mark.parametrize(("has", "takes"), [("gzip", "identity"), ("identity", "gzip")])
+async def test_a_client_that_has_a_file_in_the_other_form_gets_it_in_its_own(
+    folder: Path, has: str, takes: str
+):
+    async with client_of(folder) as client:
+        first = await client.get("/shared/a.js", headers={"Accept-Encoding": has})
+        given = {"Accept-Encoding": takes, "If-None-Match": first.headers["etag"]}
+        again = await client.get("/shared/a.js", headers=given)
+    assert (again.status_code, again.text) == (200, first.text)
+    assert again.headers["etag"] != first.headers["etag"]
+
+
 async def test_a_file_that_changed_is_sent_after_the_next_start(folder: Path):
     async with client_of(folder) as client:
         before = await client.get("/shared/c.js")

@@ -10,15 +10,22 @@ import httpx
 import pytest
 
 from parley.core.errors import EngineError, UnknownSessionError
+from parley.core.grants import ANONYMOUS
 from parley.pipelines.call_recording import CallRecordings
 from parley.protocols.phone_numbers import number_digest, person_digest
 from parley.recording.settings import RecordingSettings
+from parley.serving.gateway.auth.client_keys import ClientKeys
+from parley.serving.gateway.auth.tenant_settings import TenantsSettings
+from parley.serving.gateway.person_erasure import NamedPerson, PersonEraser
 from parley.serving.gateway.phone.caller_settings import CallerSettings
+from parley.serving.gateway.session_erasure import SessionEraser
+from parley.serving.gateway.settings import ServerTuning
 from parley.session_store.comments import SessionComments
 from parley.session_store.compaction import Compactor
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Draft, Kind
 from parley.session_store.people import SessionsOfPeople
+from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests.contracts.test_people import rows_of
 from tests.contracts.test_session_store import url  # noqa: F401
@@ -177,6 +184,85 @@ async def test_a_user_of_an_application_is_forgotten_by_name(tmp_path: Path, mon
         forgotten = (await client.post(PATH, json={"user": "ann"})).json()
         assert forgotten["sessions"] == [sessions["ann"]]
         assert [info.id for info in await store.sessions(limit=10)] == [sessions["bob"]]
+
+
+async def test_a_user_of_another_tenant_with_the_same_name_is_another_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("PARLEY_CALL_KEYS", KEY)
+    monkeypatch.setenv("ACME_KEYS", KEY[::-1])
+    tenants = TenantsSettings(named={"acme": {"keys_env": "ACME_KEYS"}})
+    async with gateway(tmp_path, tenants=tenants) as (client, store, _):
+        sessions = []
+        for key in (KEY, KEY[::-1]):
+            bearer = {"Authorization": f"Bearer {key}"}
+            token = (await client.post("/api/token", json={"user": "ann"}, headers=bearer)).json()["token"]
+            made = await client.post("/api/sessions", headers={"Authorization": f"Bearer {token}"})
+            sessions.append(made.json()["id"])
+        refused = await client.post(PATH, json={"user": "ann"})
+        assert refused.status_code == 400 and "name the tenant" in refused.json()["error"]
+        assert len(await store.sessions(limit=10)) == 2
+        for tenant, session in zip(("", "acme"), sessions, strict=True):
+            forgotten = (await client.post(PATH, json={"user": "ann", "tenant": tenant})).json()
+            assert forgotten["sessions"] == [session]
+
+
+class CallsAgain:
+    """Workers; while they drop the context of a session, its person calls again, once."""
+
+    def __init__(self) -> None:
+        self.store: SessionStore | None = None
+
+    async def forget(self, session_id: str) -> int:
+        store, self.store = self.store, None
+        if store is not None:
+            await SessionsOfPeople(store).note_caller((await store.create()).id, "ada")
+        return 0
+
+
+def eraser_of(store: SessionStore, conversations: Conversations, most_erased: int) -> PersonEraser:
+    keys = ClientKeys(ServerTuning())
+    return PersonEraser(store, SessionEraser(conversations, Acts()), keys, most_erased=most_erased)
+
+
+async def test_a_person_who_calls_again_is_found_although_the_session_that_names_them_is_gone(tmp_path: Path):
+    contexts = CallsAgain()
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
+    conversations = Conversations(store, compactor=Compactor(), contexts=contexts)
+    try:
+        session, contexts.store = (await store.create()).id, store
+        await SessionsOfPeople(store).note_caller(session, "ada")
+        eraser = eraser_of(store, conversations, 10)
+        forgotten = await eraser.forget(NamedPerson(session=session), by=ANONYMOUS)
+        assert len(forgotten.sessions) == 2 and not forgotten.more
+        assert await store.sessions(limit=10) == []
+    finally:
+        await conversations.close()
+        await store.close()
+
+
+@pytest.mark.parametrize("linked", [False, True])
+async def test_a_person_of_more_sessions_than_a_request_takes_is_forgotten_by_the_next_ones(
+    tmp_path: Path, linked: bool
+):
+    store = await SessionStore.open(StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db"))
+    conversations = Conversations(store, compactor=Compactor())
+    try:
+        people, browser = SessionsOfPeople(store), f"browser.{'a' * 32}"
+        # One leads to the next: by its number, by its browser, and by a number of that.
+        chain = [(await store.create(owner=owner)).id for owner in (None, browser, browser, None)]
+        for place, number in ((0, "ada"), (1, "ada"), (2, "her work"), (3, "her work")):
+            await people.note_caller(chain[place], number)
+        eraser, order = eraser_of(store, conversations, 1), list[str]()
+        person, more = NamedPerson(session=chain[0], linked=linked), True
+        while more:
+            forgotten = await eraser.forget(person, by=ANONYMOUS)
+            order += forgotten.sessions
+            more = forgotten.more
+        assert order == (chain[::-1] if linked else [chain[1], chain[0]])
+    finally:
+        await conversations.close()
+        await store.close()
 
 
 @pytest.mark.parametrize(
