@@ -219,12 +219,14 @@ class GuardedSocket(WebSocketsSansIOProtocol):
         super().__init__(*args, **kwargs)
         self._unread = bytearray()
         self._next_slice: asyncio.Handle | None = None
+        self._extensions: dict[str, Any] = {}
 
     def handle_connect(self, event: Request) -> None:
         """Begin the handshake, and offer to hand the connection over (uvicorn)."""
         super().handle_connect(event)
         if not self.close_sent:
-            cast(dict[str, Any], self.scope["extensions"])[HAND_OVER] = self.hand_over
+            self._extensions = cast(dict[str, Any], self.scope["extensions"])
+            self._extensions[HAND_OVER] = self.hand_over
 
     def hand_over(self) -> tuple[int, bytes]:
         """Return the descriptor of the connection, which its receiver closes, and the answer to send.
@@ -249,6 +251,8 @@ class GuardedSocket(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Discard unread data and remove the connection from the table (``asyncio.Protocol``)."""
+        # The scope refers to this object, which has the scope: a connection is freed at once.
+        self._extensions.pop(HAND_OVER, None)
         if self._next_slice is not None:
             self._next_slice.cancel()
         self._unread.clear()
