@@ -9,6 +9,7 @@ The module owns nothing and decides nothing: the purpose of a member is document
 """
 
 import asyncio
+import copy
 import struct
 import time
 from collections import deque
@@ -472,6 +473,32 @@ def _check_received(
     _check_incoming(agent, message, addr, protocol)
     for transaction in lost:
         protocol.send_stun(getattr(transaction, _REQUEST), addr)
+
+
+def free_late_transactions() -> None:
+    """Make aioice leave no reference cycle of a STUN transaction that fails, or has no response in time.
+
+    The transaction has a future with the error, and the error a traceback with the transaction. A check of an
+    address that does not answer is common, and the cycle keeps the connection, the offer and its identity
+    until the next full collection. The method is one of the class, and further calls change nothing.
+    """
+    stun.Transaction.run = _run_transaction  # type: ignore[method-assign, assignment]
+
+
+_run = stun.Transaction.run
+
+
+async def _run_transaction(transaction: stun.Transaction) -> tuple[stun.Message, tuple[str, int]]:
+    try:
+        return await _run(transaction)
+    except stun.TransactionError as error:
+        failed = copy.copy(error)
+        error.__traceback__ = None
+    # Outside of the handler, so that the error of the future is not its context.
+    try:
+        raise failed
+    finally:
+        del failed
 
 
 # The end of a peer connection. aiortc closes it, keeps its parts in reference cycles, and lets some of them

@@ -38,6 +38,7 @@ from parley.transports.pipecat_internals import (
     check_datagram_lengths,
     check_stun_lengths,
     emit,
+    free_late_transactions,
     ice_transports,
     stop_connecting,
 )
@@ -139,6 +140,7 @@ class Signaling:
         check_stun_lengths()
         check_datagram_lengths()
         answer_checks_promptly()
+        free_late_transactions()
         self._on_call = on_call
         self._max_calls = max_calls
         self._ice_servers = [ice_server(url) for url in ice_servers or []]
