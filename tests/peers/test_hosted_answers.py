@@ -24,7 +24,7 @@ pytest.importorskip("transformers", reason="needs the extra 'local-llm'")
 
 # ruff: noqa: E402
 from parley.configs.load import load_deployment
-from parley.core.errors import ConfigError, EngineBusyError, EngineError
+from parley.core.errors import CapacityError, ConfigError, EngineBusyError, EngineError
 from parley.evals.tiny_qwen3 import install_tiny_qwen3
 from parley.models.hosted.link import ConversationLink
 from parley.models.hosted.worker import OneWorker
@@ -56,6 +56,8 @@ ANSWER_TOKENS = 40
 # The next sign of any live worker comes sooner; a worker that is stopped is given up after this time.
 WITHIN_S = 1.5
 LOADED_WITHIN_S = 60
+# Longest time until a worker has cleaned up a connection that was closed.
+CLEAN_S = 30.0
 # Packages that a worker does not need: importing one of them ends the process.
 UNWANTED = ("pipecat", "fastapi", "aiortc")
 PROGRAM = (
@@ -196,9 +198,21 @@ class Raw:
                 counts.append(message.facts["prefilled"])
 
 
+def connected(url: str, session_id: str) -> Raw:
+    """Return a connection, once the worker has cleaned up the one of this session before."""
+    until_s = time.monotonic() + CLEAN_S
+    while True:
+        try:
+            return Raw(url, session_id)
+        except CapacityError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.05)
+
+
 @contextmanager
 def raw(url: str, session_id: str) -> Iterator[Raw]:
-    session = Raw(url, session_id)
+    session = connected(url, session_id)
     try:
         yield session
     finally:
