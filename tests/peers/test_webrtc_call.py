@@ -37,7 +37,7 @@ def loudness(pcm: bytes) -> float:
     return float(np.sqrt(np.mean(samples**2))) if len(samples) else 0.0
 
 
-@pytest.mark.paired
+@pytest.mark.alone
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_spoken_question_has_captions_while_it_is_spoken_and_is_answered_aloud(server_url: str):
     async with call(server_url) as caller:
