@@ -64,14 +64,19 @@ const { PushToTalk } = await import("../../web/shared/push_to_talk.js");
 const { SoundSettings } = await import("../../web/shared/sound_settings.js");
 const { NodeVoice } = await import("../../web/shared/voice_output.js");
 
-/** A conversation with a server of `/ws/duplex/ID`, which prepares every connection; its callbacks are recorded by name. */
-async function conversation(t) {
+/**
+ * A conversation with a server of `/ws/duplex/ID`; its callbacks are recorded by name.
+ *
+ * The server prepares as many connections as `prepared` says. `onLost` is called when one is lost.
+ */
+async function conversation(t, { prepared = Infinity, onLost = () => {} } = {}) {
   const server = new WebSocketServer({ host: "127.0.0.1", port: 0 });
   await once(server, "listening");
   const connections = [];
   server.on("connection", (peer, { url }) => {
     const received = [];
     connections.push({ peer, url, received });
+    const isPrepared = connections.length <= prepared;
     peer.on("message", (data) => {
       const message = JSON.parse(data);
       received.push(message);
@@ -80,7 +85,7 @@ async function conversation(t) {
         pause: { type: "paused" },
         audio_chunk: { type: "result", is_listen: true, text: "", audio_data: "" },
       };
-      if (answers[message.type]) peer.send(JSON.stringify(answers[message.type]));
+      if (answers[message.type] && isPrepared) peer.send(JSON.stringify(answers[message.type]));
     });
   });
   openPage({ file: "omni.html", address: `http://127.0.0.1:${server.address().port}/omni` });
@@ -97,7 +102,11 @@ async function conversation(t) {
   const names = ["queued", "ready", "lost", "result", "held", "fileProgress", "fileEnd", "error", "end"];
   const on = Object.fromEntries(names.map((name) => [name, (...values) => calls.push([name, ...values])]));
   sound.begin();
-  const made = new Conversation({ ...on, frames: () => [] }, { sound, output });
+  const lost = (reason) => {
+    calls.push(["lost", reason]);
+    onLost(made);
+  };
+  const made = new Conversation({ ...on, lost, frames: () => [] }, { sound, output });
   sound.use(made);
   t.after(() => {
     made.close();
@@ -109,7 +118,8 @@ async function conversation(t) {
   const count = (name) => calls.filter(([each]) => each === name).length;
   await until(() => count("ready") === 1);
   const [, capture] = Worklet.made.findLast(([name]) => name === "capture");
-  return { calls, capture, connections, count, made };
+  const address = `ws://127.0.0.1:${server.address().port}`;
+  return { address, calls, capture, connections, count, made };
 }
 
 const chunk = ({ capture }) => capture.port.onmessage({ data: new Float32Array(16_000) });
@@ -141,13 +151,23 @@ test("a pause outlasts the connection", async (t) => {
   assert.deepEqual(talk.connections[1].received.map(({ type }) => type), ["prepare", "pause"]);
 });
 
-test("who hangs up while the connection is away is called back by no attempt", async (t) => {
-  const talk = await conversation(t);
+test("who hangs up during an attempt to go on is called back by no other", async (t) => {
+  const talk = await conversation(t, { prepared: 1 });
   talk.connections[0].peer.terminate();
-  await until(() => talk.count("lost") === 1);
+  await until(() => talk.connections[1]?.received.length === 1);
   talk.made.close();
-  await new Promise((resolve) => setTimeout(resolve, 1_200));
-  assert.deepEqual([talk.count("ready"), talk.calls.at(-1)], [1, ["end", null]]);
+  await until(() => talk.connections[1].peer.readyState === Socket.CLOSED);
+  assert.deepEqual([talk.count("ready"), talk.calls.at(-1), talk.connections.length], [1, ["end", null], 2]);
+});
+
+test("who hangs up when the connection is lost is called back by no attempt", async (t) => {
+  const talk = await conversation(t, { onLost: (made) => made.close() });
+  talk.connections[0].peer.terminate();
+  await until(() => talk.count("end") === 1);
+  // An attempt would have come to the server before this connection.
+  const probe = new Socket(`${talk.address}/probe`);
+  await once(probe, "open");
+  assert.deepEqual(talk.connections.slice(1).map(({ url }) => url), ["/probe"]);
 });
 
 test("an end that the server gives a reason for is one", async (t) => {

@@ -306,7 +306,7 @@ export class Conversation {
     player.hold();
     this.#file?.hold(true);
     this.#on.lost(reason);
-    for (let requestMs = AGAIN_MS; ; ) {
+    for (let requestMs = AGAIN_MS; !this.#isClosed; ) {
       const beganAt = performance.now();
       const failure = await this.#connect(player, capture, requestMs);
       if (!failure || this.#isClosed) return;
@@ -318,7 +318,6 @@ export class Conversation {
       if (tookMs >= requestMs) requestMs = Math.min(1.5 * requestMs, LONGEST_AGAIN_MS);
       const pause = pauseMs({ status: 0, tookMs, sinceMs });
       await new Promise((resolve) => setTimeout(resolve, pause));
-      if (this.#isClosed) return;
     }
   }
 
