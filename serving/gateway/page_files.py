@@ -3,13 +3,15 @@
 Every file is read once, when the server starts: a page never meets scripts of another release, also while
 the files are replaced on the disk. It is compressed then as well: the page of a call is 320 kB of text in 50
 files, and 97 kB of gzip. A page names all modules that its own one imports, so that a browser requests them
-at once. Otherwise it would learn of each from the one that imports it, one round trip after the other.
+at once. Otherwise it would learn of each from the one that imports it, one round trip after the other. What
+several pages have in common is a part, which a page names in a comment (``<!-- part: shortcuts.html -->``).
 """
 
 import gzip
 import hashlib
 import mimetypes
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +35,7 @@ MEDIA_TYPES = {
 }
 # A static import at the beginning of a line; the imports of types are in comments.
 IMPORT = re.compile(r'^(?:import|export)\b[^;"]*?\bfrom\s*"\./([^"]+)"|^import\s*"\./([^"]+)"', re.MULTILINE)
+PART = re.compile(r"^ *<!-- part: ([\w.-]+) -->\n", re.MULTILINE)
 ENTRY = re.compile(rf'<script type="module" src="{SHARED}([^"]+)">')
 
 
@@ -133,10 +136,10 @@ class PageFiles:
         shared: application for the files.
 
     Args:
-        folder: with ``pages/`` and ``shared/``.
+        folder: with ``pages/``, ``parts/`` and ``shared/``.
 
     Raises:
-        ConfigError: a module that a page imports is missing.
+        ConfigError: a module that a page imports is missing, or a part of it.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -150,8 +153,11 @@ class PageFiles:
         graph = {
             name: _imports(body.decode("utf-8")) for name, body in bodies.items() if name.endswith(".js")
         }
+        parts = {path.name: path.read_text("utf-8") for path in sorted((folder / "parts").glob("*.html"))}
         self._pages = {
-            path.name: PageFile.of(with_preloads(path.read_text("utf-8"), graph).encode(), path.name)
+            path.name: PageFile.of(
+                with_preloads(with_parts(path.read_text("utf-8"), parts), graph).encode(), path.name
+            )
             for path in sorted((folder / "pages").glob("*.html"))
         }
 
@@ -174,6 +180,26 @@ def page_files() -> PageFiles:
         ConfigError: files are missing.
     """
     return PageFiles(web_dir())
+
+
+def with_parts(page: str, parts: Mapping[str, str]) -> str:
+    """Return a page with the parts that it names.
+
+    Args:
+        page: HTML.
+        parts: HTML of each part, by name.
+
+    Raises:
+        ConfigError: one of them is missing.
+    """
+
+    def part(found: re.Match[str]) -> str:
+        name = found.group(1)
+        if name not in parts:
+            raise ConfigError(f"the browser pages are incomplete: there is no parts/{name}")
+        return parts[name]
+
+    return PART.sub(part, page)
 
 
 def with_preloads(page: str, graph: dict[str, list[str]]) -> str:

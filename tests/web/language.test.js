@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { openPage, setGlobal } from "./support/page.js";
+import { markupOf, openPage, setGlobal } from "./support/page.js";
 import { chooseLanguage, dateAndTime, locale, reword, t, translate, wanted, worded } from "../../web/shared/language.js";
 import * as adminStrings from "../../web/shared/admin_strings.js";
 import * as operatorStrings from "../../web/shared/operator_strings.js";
@@ -122,7 +122,7 @@ test("a key is in one table only", () => {
 test("every string is used", () => {
   const sources = PAGES.flatMap(({ file, script }) => [
     ...[...modulesOf(script)].filter(([name]) => !name.endsWith("strings.js")).map(([, text]) => text),
-    readFileSync(new URL(`../pages/${file}`, SHARED), "utf8"),
+    markupOf(file),
   ]);
   const all = sources.join("\n");
   const made = /^(state|span|microphone|camera|screen|offer|take|medium|rec_(lane|vote|tool|cut|replay|differs)|desk_(tier|reason|cause)|admin_(circuit|kind|task|reason|status))_/;

@@ -61,6 +61,17 @@ def test_a_page_names_every_module_that_its_own_one_imports_nearest_first(folder
     assert found == ["b.js", "c.js", "d.js"]
 
 
+async def test_a_page_has_the_parts_that_it_names(folder: Path):
+    (folder / "pages" / "index.html").write_text(PAGE + "\n  <!-- part: sound.html -->\n")
+    with pytest.raises(ConfigError, match=r"there is no parts/sound\.html"):
+        PageFiles(folder)
+    (folder / "parts").mkdir()
+    (folder / "parts" / "sound.html").write_text("  <dialog>Sound</dialog>\n")
+    async with client_of(folder) as client:
+        page = (await client.get("/")).text
+    assert page.endswith("  <dialog>Sound</dialog>\n") and "part:" not in page
+
+
 def test_a_module_that_is_missing_is_reported_at_the_start(folder: Path):
     (folder / "shared" / "e.js").unlink()
     with pytest.raises(ConfigError, match=r"there is no shared/e\.js"):

@@ -10,13 +10,18 @@ export function setGlobal(name, value) {
   Object.defineProperty(globalThis, name, { value, configurable: true, writable: true });
 }
 
+/** Return a page of web/pages/ with its parts, as the server sends it (page_files.py). */
+export function markupOf(file) {
+  const read = (name) => readFileSync(new URL(`../../../web/${name}`, import.meta.url), "utf8");
+  return read(`pages/${file}`).replace(/^ *<!-- part: ([\w.-]+) -->\n/gm, (_line, part) => read(`parts/${part}`));
+}
+
 /** Open an empty page, or one of web/pages/. Modules that look at the page when they are loaded are imported afterwards. */
 export function openPage({ file, address = "http://localhost:7860/" } = {}) {
   const window = new Window({ url: address, width: 1280, height: 800 });
   if (file) {
-    const html = readFileSync(new URL(`../../../web/pages/${file}`, import.meta.url), "utf8");
     // Only the structure: happy-dom must load neither modules nor styles.
-    window.document.write(html.replace(/<(script|link)\b[^>]*>(<\/script>)?/g, ""));
+    window.document.write(markupOf(file).replace(/<(script|link)\b[^>]*>(<\/script>)?/g, ""));
   }
   const classes = Object.getOwnPropertyNames(window).filter((name) => name.startsWith("HTML"));
   for (const name of [...NAMES, ...classes]) setGlobal(name, window[name]);
