@@ -15,8 +15,10 @@ import random
 import signal
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -176,11 +178,10 @@ class _Caller:
                 await asyncio.sleep(POLL_S)
 
 
-class _Rounds:
+class _Rounds(ABC):
     """Calls of one phase on one server."""
 
     greeting = GREETING
-    words: Sequence[bytes] = ()
 
     def __init__(
         self, folder: Path, findings: LineFindings, dice: random.Random, callers: int, store: str | None
@@ -213,7 +214,7 @@ class _Rounds:
     async def one(self, front: Front, pid: int) -> None:
         """Hold calls, and kill their conversation process in the middle."""
         findings, streams = self._findings, front.streams
-        callers = [_Caller(front, self.words) for _ in range(self._callers)]
+        callers = [_Caller(front, self._words()) for _ in range(self._callers)]
         try:
             try:
                 await self._begun(callers)
@@ -245,9 +246,13 @@ class _Rounds:
                 each.hangs_up.set()
             await asyncio.wait([each.task for each in callers], timeout=WITHIN_S)
 
+    def _words(self) -> Sequence[bytes]:
+        """Return the packets of what a caller says; none where they only listen."""
+        return ()
+
+    @abstractmethod
     async def _begun(self, callers: Sequence[_Caller]) -> None:
         """Wait until the moment of the kill."""
-        raise NotImplementedError
 
     async def _check(self, caller: _Caller, killed_s: float, ready_s: float) -> None:
         findings = self._findings
@@ -286,13 +291,13 @@ class _Rounds:
             events = await sessions.timeline(self.url, session_id)
         return events
 
+    @abstractmethod
     def _is_said(self, events: Sequence[Mapping[str, Any]]) -> bool:
         """Return whether what was owed was said to its end."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fault_of(self, events: Sequence[Mapping[str, Any]]) -> str:
         """Return which words of a call are wrong; empty for none."""
-        raise NotImplementedError
 
 
 class _WhileBotSpeaks(_Rounds):
@@ -318,11 +323,13 @@ class _WhileCallerSpeaks(_Rounds):
     """Kills during the caller's question."""
 
     greeting = SHORT_GREETING
-    words: Sequence[bytes] = said(QUESTION)
+
+    def _words(self) -> Sequence[bytes]:
+        return _question()
 
     async def _begun(self, callers: Sequence[_Caller]) -> None:
         await asyncio.gather(*(each.until(lambda each=each: each.asked_s is not None) for each in callers))
-        await asyncio.sleep(self._dice.uniform(0.1, 0.9) * len(self.words) * 0.02)
+        await asyncio.sleep(self._dice.uniform(0.1, 0.9) * len(self._words()) * 0.02)
 
     def _is_said(self, events: Sequence[Mapping[str, Any]]) -> bool:
         turns = [place for place, event in enumerate(events) if event["kind"] == "user_turn"]
@@ -333,6 +340,12 @@ class _WhileCallerSpeaks(_Rounds):
         found = [word for word in QUESTION.split() if word in turns[-1]] if turns else []
         is_whole = len(turns) == 1 and len(found) >= LEAST_WORDS * len(QUESTION.split())
         return "" if is_whole and _is_one(events) else f"understood {turns!r}"
+
+
+@cache
+def _question() -> Sequence[bytes]:
+    """Return the packets of the callers' question."""
+    return said(QUESTION)
 
 
 def conversation_pid(pid: int) -> int:
