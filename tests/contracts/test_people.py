@@ -138,7 +138,7 @@ async def test_the_sessions_of_a_person_are_found(store: SessionStore):  # noqa:
     assert await found(session_id=whole, linked=True) == {whole}
     assert await found(session_id=NO_SESSION) == await found(digests=["eve"]) == await found() == set()
     assert await found(session_id=bob, linked=True) == {bob}
-    # The numbers of a session are removed: it is nobody's any more.
+    # The numbers of a session are removed: it has no caller any more.
     await store.unlink_callers(page)
     assert await found(digests=["ada"]) == set(calls[:2])
 

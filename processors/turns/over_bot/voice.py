@@ -37,7 +37,7 @@ class CallerSound(Protocol):
 
     @property
     def finds_own(self) -> bool:
-        """True where the bot's own voice can be told from the caller's."""
+        """True where the bot's own voice can be distinguished from the caller's."""
         ...
 
     def heard_ms(self) -> int | None:

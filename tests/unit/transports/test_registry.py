@@ -52,7 +52,9 @@ def named(node: ast.expr, known: Mapping[str, str]) -> set[str]:
     return {text for text in texts if isinstance(text, str) and text in NAMES}
 
 
-def comparisons(path: Path, of_modules: Mapping[str, Mapping[str, str]] | None = None) -> list[str]:
+def comparisons(
+    path: Path, of_modules: Mapping[str, Mapping[str, str]] | None = None, *, root: Path = ROOT
+) -> list[str]:
     """Return the places of a module that compare something with the name of a transport.
 
     ``of_modules`` has the constants of each module from which it may import them.
@@ -68,7 +70,7 @@ def comparisons(path: Path, of_modules: Mapping[str, Mapping[str, str]] | None =
         else:
             continue
         if names:
-            found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {', '.join(sorted(names))}")
+            found.append(f"{path.relative_to(root)}:{node.lineno}: {', '.join(sorted(names))}")
     return found
 
 
@@ -92,21 +94,22 @@ def test_product_code_compares_no_transport_by_name():
     assert {place.partition(":")[0] for place in found} == READERS
 
 
-def test_a_comparison_with_a_name_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.unit.transports.test_registry.ROOT", tmp_path)
+def test_a_comparison_with_a_name_would_be_found(tmp_path: Path):
     module = tmp_path / "module.py"
     module.write_text("if transport in ('file', 'eval') or name == 'webrtc':\n    pass\n")
-    assert comparisons(module) == ["module.py:1: eval, file", "module.py:1: webrtc"]
+    assert comparisons(module, root=tmp_path) == ["module.py:1: eval, file", "module.py:1: webrtc"]
 
 
-def test_a_comparison_with_a_constant_would_be_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tests.unit.transports.test_registry.ROOT", tmp_path)
+def test_a_comparison_with_a_constant_would_be_found(tmp_path: Path):
     module = tmp_path / "module.py"
     module.write_text(
         "from parley.a import RELAY as BY_TEXT\nOWN = 'file'\nnetwork == BY_TEXT\nname in (OWN, 'x')\n"
     )
     of_modules = {"parley.a": {"RELAY": "twilio_relay"}}
-    assert comparisons(module, of_modules) == ["module.py:3: twilio_relay", "module.py:4: file"]
+    assert comparisons(module, of_modules, root=tmp_path) == [
+        "module.py:3: twilio_relay",
+        "module.py:4: file",
+    ]
 
 
 def test_an_unknown_transport_lists_the_known_ones():
