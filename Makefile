@@ -1,4 +1,4 @@
-# make run     start a conversation server on http://localhost:7860; needs nothing but Python 3.11
+# make run     start a conversation server on http://localhost:7860; needs nothing but Python 3.11 to 3.13
 # make test    run the whole gate
 # make check   run the quick checks: style, types, layers, pages and the tests of pure code; two minutes
 # make static  run lint, types, layers and web, two at a time
@@ -17,7 +17,8 @@
 # make clean   remove the environments and build files
 # make help    print this list
 
-PYTHON ?= python3.11
+# By default the oldest of Python 3.11, 3.12 and 3.13 that is installed.
+PYTHON ?=
 # Without one the deployment says it: 7860.
 PORT ?=
 ARGS ?=
@@ -134,11 +135,11 @@ unit: setup nemo
 test-slow: setup nemo
 	@$(PYTEST) tests -m slow --durations=25
 
-# Resolve pyproject.toml anew; needs the package uv.
+# Resolve pyproject.toml anew, for every Python that it names; needs the package uv.
 lock: setup
 	@$(PIP) uv
-	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 pyproject.toml -o requirements/run.lock
-	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --universal --python-version 3.11 pyproject.toml -o requirements/run.lock
+	@$(BIN)/uv pip compile --quiet --no-header --no-annotate --universal --python-version 3.11 --extra dev pyproject.toml -o requirements/dev.lock
 
 clean:
 	rm -rf $(VENV) .venv-nemo node_modules build dist out
