@@ -8,7 +8,8 @@ policies use the same engines and run through their event interface (``simulator
 
 Below the frontier follow the mean waits at 10 and 5 % of holds cut. They are given for the predictor, and for
 the best static rule (threshold, delay, timeout) on smart-turn's score and on the predictor's. All prices and
-rules are chosen on these very calls. ``--own-speech`` measures your own recordings instead.
+rules are chosen on these very calls. The last table compares the predicted share of ends with the true one.
+``--own-speech`` measures your own recordings instead.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from parley.core.errors import ConfigError
 from parley.evals.harness.command import positive
 from parley.evals.harness.report import add_outputs, markdown, percentile, run_command
 from parley.evals.turns import recorded
-from parley.evals.turns.callers import CallSpec, ScriptedCall, replayed
+from parley.evals.turns.callers import LOOKS_MS, CallSpec, ScriptedCall, replayed
 from parley.evals.turns.signs import looks
 from parley.evals.turns.simulator import Hearing, Outcome, run
 from parley.evals.turns.static_waits import Columns, StaticPolicy, StaticRule, best_waits
@@ -41,6 +42,9 @@ RATES = (0.10, 0.05)
 PATIENCES = tuple(round(step / 10, 1) for step in range(11))
 TIMERS_MS = (300, 600, 900, 1_000, 1_600)
 SHORT_HOLD_MS = 1_200
+# A decision that looks ahead of the silence could only bring forward the ends that are decided this early.
+EARLY_MS = 300
+RELIABILITY_BINS = 5
 REPLAYS = 3
 # Number of bisections, on the logarithm, that find a price.
 BISECTIONS = 8
@@ -74,6 +78,7 @@ class Played:
             "mean_ms": round(float(np.mean(waits))),
             "p50_ms": percentile(waits, 50),
             "p95_ms": percentile(waits, 95),
+            "early": round(sum(wait <= EARLY_MS for wait in waits) / len(waits), 3),
         }
 
 
@@ -191,13 +196,36 @@ def columns(calls: Sequence[ScriptedCall], *, predicted: bool) -> Columns:
     return Columns(np.array(last), np.array(odds_seen))
 
 
+def reliability(calls: Sequence[ScriptedCall]) -> list[dict[str, float]]:
+    """Return how often pauses were ends at the last look, for fifths of them by the predicted probability.
+
+    The prior is the share of these pauses that are ends, so that the predictor's evidence alone is judged.
+    """
+    chosen, last = shipped_predictor(), len(LOOKS_MS) - 1
+    seen = [(chosen.end_log_odds(row.signs), row.end) for row in looks(calls) if row.look == last]
+    odds, ends = np.array([each[0] for each in seen]), np.array([each[1] for each in seen])
+    share = ends.mean()
+    predicted = 1 / (1 + np.exp(-odds) * (1 - share) / share)
+    return [
+        {"predicted": round(float(predicted[part].mean()), 3), "ends": round(float(ends[part].mean()), 3)}
+        for part in np.array_split(np.argsort(predicted, kind="stable"), RELIABILITY_BINS)
+        if len(part)
+    ]
+
+
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the frontier as Markdown."""
     waits = ("mean_ms", "p50_ms", "p95_ms")
     return markdown(
-        ("policy", "holds cut", "cut <= 1.2 s", "mean ms", "p50", "p95"),
+        ("policy", "holds cut", "cut <= 1.2 s", "mean ms", "p50", "p95", f"ends within {EARLY_MS} ms"),
         [
-            (row["policy"], f"{row['cut']:.1%}", f"{row['short_cut']:.1%}", *(row[key] for key in waits))
+            (
+                row["policy"],
+                f"{row['cut']:.1%}",
+                f"{row['short_cut']:.1%}",
+                *(row[key] for key in waits),
+                f"{row['early']:.1%}",
+            )
             for row in rows
         ],
     )
@@ -251,6 +279,7 @@ def of_set(title: str, calls: Sequence[ScriptedCall], spec: CallSpec, *, learn: 
         "holds": holds,
         "rows": [played.figures() for played in rows_of(calls, spec, learn=learn)],
         "bench": bench(calls, spec),
+        "reliability": reliability(calls),
     }
 
 
@@ -261,6 +290,8 @@ def report(result: dict[str, Any]) -> str:
         counts = f"{figures['ends']} ends, {figures['holds']} holds, {REPLAYS} draws of lengths"
         rates = "\n".join(f"{rate} {json.dumps(bench_)}" for rate, bench_ in figures["bench"].items())
         parts.append(f"{name} ({counts})\n\n{table(figures['rows'])}\n\n{rates}\n")
+        bins = [(bin_["predicted"], bin_["ends"]) for bin_ in figures["reliability"]]
+        parts.append(markdown(("predicted to be ends", "ends"), bins) + "\n")
     return "\n".join(parts)
 
 

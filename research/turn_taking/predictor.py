@@ -1,9 +1,12 @@
 """``python -m research.turn_taking.predictor``: fit ``turn_taking.endpointing.end_predictor``.
 
-Every pause of the committed tuning calls (``tuning.json``) gives a row for each look, with the signals that
-the product computes from its engines' output. The weights are those of a logistic regression with ridge
-penalty in which ends and holds count alike. The words are those of the script, as a recogniser with few
-errors writes them. No engine runs, so a fit takes seconds.
+Every pause of the committed tuning calls gives a row for each look, with the signals that the product
+computes from its engines' output. The scripted calls (``tuning.json``) have marked voices, in which the sound
+of a pause differs from that of an end as it does with people. The composed ones (``composed.json``) have the
+pauses inside of sentences that people make, in voices without any mark. The weights are those of a logistic
+regression with ridge penalty over both, in which ends and holds count alike. Words and grammar have the same
+weights in both. The sound has weights of its own in the composed calls, which are not kept. The words are
+those of the script, as a recogniser with few errors writes them. No engine runs, so a fit takes seconds.
 
 It prints the area under the ROC curve on half of the callers, by weights fitted on the other half, with all
 signals and without those of the end of the voice. With ``--keep`` it adds the recorded people of the tuning
@@ -33,6 +36,7 @@ from parley.turn_taking.endpointing.end_predictor import (
     sound_signals,
 )
 from research.turn_taking import tuning_callers
+from research.turn_taking.composed import composed
 
 # Strong enough that a signal seen ten times gets hardly any weight.
 RIDGE = 3.0
@@ -41,6 +45,9 @@ RIDGE = 3.0
 # pauses of those people are separated worse.
 LEFT_OUT = ("tempo",)
 STEPS = 30
+# Signals of the sound, which have weights of their own in the composed calls, and the prefix of these.
+SOUND = ("score", "late_score", "filler", "tempo", "movement", "loudness")
+APART = "composed "
 # Signals that are switched off to see what they are worth.
 SWITCHED_OFF = {
     "without the pitch": ("movement",),
@@ -49,25 +56,55 @@ SWITCHED_OFF = {
 }
 
 
-def fit(seen: Sequence[Look], *, without: Sequence[str] = LEFT_OUT, ridge: float = RIDGE) -> EndPredictor:
+def fit(
+    scripted: Sequence[Look],
+    composed: Sequence[Look] = (),
+    *,
+    without: Sequence[str] = LEFT_OUT,
+    ridge: float = RIDGE,
+) -> EndPredictor:
     """Fit the weights.
 
     Args:
-        seen: rows of tuning callers.
+        scripted: rows of callers whose voices are marked; all weights fit them.
+        composed: rows of callers whose voices are not; only the weights of their words are kept.
         without: prefixes of signals that are left out.
         ridge: see ``RIDGE``.
 
     Raises:
         ConfigError: there are no ends, or no holds.
     """
-    _require_both(seen)
-    signals = [sound_signals(row.signs) | other_signals(row.signs) for row in seen]
-    names = sorted({name for each in signals for name in each if not name.startswith(tuple(without) or "-")})
+    signals, ends, weight = [], [], []
+    for seen, is_composed in ((scripted, False), (composed, True)):
+        if is_composed and not seen:
+            continue
+        _require_both(seen)
+        signals += [_signals(row, is_composed=is_composed, without=without) for row in seen]
+        of_set = np.array([row.end for row in seen], dtype=float)
+        # Ends and holds count alike: the fit gives a likelihood ratio, without the share of pauses that are
+        # ends.
+        alike = np.where(of_set == 1.0, 1 / of_set.sum(), 1 / (1 - of_set).sum())
+        weight.append(alike * len(seen) / 2 / len(LOOKS_MS))
+        ends.append(of_set)
+    found = _regression(signals, np.concatenate(ends), np.concatenate(weight), ridge)
+    return EndPredictor(
+        {name: round(value, 4) for name, value in found.items() if not name.startswith(APART)}
+    )
+
+
+def _signals(row: Look, *, is_composed: bool, without: Sequence[str]) -> dict[str, float]:
+    signals = sound_signals(row.signs) | other_signals(row.signs)
+    kept = {name: value for name, value in signals.items() if not name.startswith(tuple(without) or "-")}
+    if not is_composed:
+        return kept
+    return {f"{APART if name.startswith(SOUND) else ''}{name}": value for name, value in kept.items()}
+
+
+def _regression(
+    signals: Sequence[Mapping[str, float]], ends: np.ndarray, weight: np.ndarray, ridge: float
+) -> dict[str, float]:
+    names = sorted({name for each in signals for name in each})
     table = np.array([[each.get(name, 0.0) for name in names] for each in signals])
-    ends = np.array([row.end for row in seen], dtype=float)
-    # Ends and holds count alike: the fit gives a likelihood ratio, without the share of pauses that are ends.
-    weight = np.where(ends == 1.0, 1 / max(1.0, ends.sum()), 1 / max(1.0, (1 - ends).sum()))
-    weight *= len(seen) / 2 / len(LOOKS_MS)
     # The constant terms are not penalised.
     penalty = np.array([1e-6 if name.endswith("_known") else ridge for name in names])
     found = np.zeros(table.shape[1])
@@ -75,7 +112,7 @@ def fit(seen: Sequence[Look], *, without: Sequence[str] = LEFT_OUT, ridge: float
         guess = 1 / (1 + np.exp(-np.clip(table @ found, -30, 30)))
         curvature = table.T @ (table * (weight * guess * (1 - guess))[:, None]) + np.diag(penalty)
         found = found - np.linalg.solve(curvature, table.T @ (weight * (guess - ends)) + penalty * found)
-    return EndPredictor({name: round(float(value), 4) for name, value in zip(names, found, strict=True)})
+    return {name: float(value) for name, value in zip(names, found, strict=True)}
 
 
 def area(predictor: EndPredictor, seen: Sequence[Look], look: int) -> float:
@@ -116,13 +153,22 @@ def areas(predictor: EndPredictor, seen: Sequence[Look]) -> dict[str, Any]:
     }
 
 
-def halves(calls: Sequence[ScriptedCall], *, without: Sequence[str] = LEFT_OUT) -> dict[str, dict[str, Any]]:
-    """Return the areas on each half of the callers, by weights fitted on the other half."""
-    even, odd = list(looks(calls[::2])), list(looks(calls[1::2]))
-    return {
-        "even callers": areas(fit(odd, without=without), even),
-        "odd callers": areas(fit(even, without=without), odd),
-    }
+def halves(
+    scripted: Sequence[ScriptedCall],
+    composed: Sequence[ScriptedCall],
+    *,
+    without: Sequence[str] = LEFT_OUT,
+) -> dict[str, dict[str, Any]]:
+    """Return the areas on each half of the callers of each set, by weights fitted on the other halves."""
+    found = {}
+    for name, own, others in (
+        ("even callers", slice(0, None, 2), slice(1, None, 2)),
+        ("odd callers", slice(1, None, 2), slice(0, None, 2)),
+    ):
+        predictor = fit(list(looks(scripted[others])), list(looks(composed[others])), without=without)
+        found[name] = areas(predictor, list(looks(scripted[own])))
+        found[f"{name}, composed"] = areas(predictor, list(looks(composed[own])))
+    return found
 
 
 def check(predictor: EndPredictor, left_out: Mapping[str, Mapping[str, Any]]) -> None:
@@ -166,13 +212,12 @@ def _run(arguments: argparse.Namespace) -> int:
         AgentError: recordings were not fetched, weights are missing, a set has no pauses, or the fit is worth
             nothing.
     """
-    calls = tuning_callers.scripted()
-    seen = list(looks(calls))
-    predictor = fit(seen)
-    left_out = halves(calls)
+    calls = tuning_callers.scripted(), composed()
+    predictor = fit(*(list(looks(each)) for each in calls))
+    left_out = halves(*calls)
     figures = dict(left_out)
     for name, signals in SWITCHED_OFF.items():
-        others = halves(calls, without=(*LEFT_OUT, *signals))
+        others = halves(*calls, without=(*LEFT_OUT, *signals))
         figures |= {f"{half}, {name}": found for half, found in others.items()}
     if arguments.keep:
         people = tuning_callers.people(processes=arguments.processes, kept=arguments.keep)

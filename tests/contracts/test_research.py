@@ -11,6 +11,7 @@ from parley.evals.turns import overlap_calls
 from parley.evals.turns.texts import sentences
 from parley.language.english.vocabulary import UTTERANCES
 from research.turn_taking import predictor, tuning_texts
+from research.turn_taking.composed_texts import COMPOSED_TEXTS
 from research.turn_taking.floor_texts import CLAIMING
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +35,7 @@ def test_the_weights_that_ship_are_those_that_the_command_writes(tmp_path: Path)
 
 
 def test_the_texts_of_fits_are_in_no_report():
-    fitted = sentences(held_out=False)
+    fitted = [*sentences(held_out=False), *COMPOSED_TEXTS]
     fitted += [text for name, texts in vars(tuning_texts).items() if name.isupper() for text in texts]
     assert len(fitted) > 50
     assert [text for text in fitted if reported_clauses(text)] == []

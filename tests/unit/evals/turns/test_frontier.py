@@ -121,3 +121,18 @@ def test_every_look_at_every_pause_is_evidence_and_replays_keep_the_pauses(calls
     assert len(list(looks(calls))) == pauses * len(SPEC.looks_ms)
     again = replayed(calls, SPEC, seed=1, times=2)
     assert len(again) == 2 * len(calls)
+
+
+def test_the_share_of_ends_that_is_decided_early_counts_the_waits():
+    played = frontier.Played("any", 0.0, 0.0, (200, frontier.EARLY_MS, frontier.EARLY_MS + 1, 900))
+    assert played.figures()["early"] == 0.5
+
+
+def test_pauses_are_ends_as_often_as_a_true_score_predicts(calls: list[ScriptedCall]):
+    bins = frontier.reliability(calls)
+    assert len(bins) == frontier.RELIABILITY_BINS
+    assert [each["predicted"] for each in bins] == sorted(each["predicted"] for each in bins)
+    pauses = sum(len(turn.silences) for call in calls for turn in call.turns)
+    ends = sum(len(call.turns) for call in calls)
+    assert np.mean([each["ends"] for each in bins]) == pytest.approx(ends / pauses, abs=0.02)
+    assert bins[0]["ends"] < 0.3 and bins[-1]["ends"] > 0.9
