@@ -184,6 +184,14 @@ class Hearing(StrictModel):
         "PocketSphinx, which would ask about 13 % of the understood turns to catch 76 % of the others",
     )
 
+    second_opinion: Choice | None = Field(
+        None,
+        description="embedded recogniser that hears an utterance again where the bot would ask back, such as "
+        "``{name: whisper, settings: {model: tiny.en}}``. Its words count where it is sure. Where it is "
+        "not, or takes more than 1.5 s, the bot asks back (docs/explanation/turn_taking.md#second-opinion). "
+        "It runs in one child process for all calls. Needs ``ask_back``, and an embedded ``stt``; null: none",
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _default_recogniser_has_a_fallback(cls, given: Any) -> Any:

@@ -66,6 +66,20 @@ class AskBackTuning(AskBackSettings):
     )
 
 
+def is_doubtful(settings: AskBackSettings | None, text: str, confidences: Sequence[float] | None) -> bool:
+    """Return whether these words are of so low a confidence that the bot would ask about them.
+
+    Args:
+        settings: thresholds; None for the defaults.
+        text: the words.
+        confidences: 0..1, one for each word; None or another number where they are not known.
+    """
+    chosen, words = tuned(AskBackTuning, settings), text.split()
+    if confidences is None or len(confidences) != len(words) or len(words) < chosen.least_words:
+        return False
+    return statistics.fmean(confidences) < max(chosen.below, chosen.lost_below)
+
+
 @dataclass(frozen=True, slots=True)
 class AskBack:
     """Say this in place of an answer.

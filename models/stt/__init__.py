@@ -141,6 +141,8 @@ class RecogniserTraits:
         doubtful_below: mean confidence of a turn's words below which the bot asks back, unless the deployment
             sets one; None: the bot does not ask back.
         lost_below: mean confidence below which nothing was understood, unless the deployment sets one.
+        sure_from: mean confidence of an utterance's words from which they replace another recogniser's
+            doubtful ones.
         looks_at_voices: it answers questions about the beginning of a voice (``models.stt.looks``).
         has_partials: it reports words while a voice goes on. A service without them answers a voice as a
             whole, and reports an error where it does not, before its own deadline.
@@ -150,6 +152,7 @@ class RecogniserTraits:
     heard_for_fillers: tuple[str, ...] = ()
     doubtful_below: float | None = None
     lost_below: float = 0.0
+    sure_from: float = 0.0
     looks_at_voices: bool = False
     has_partials: bool = True
 

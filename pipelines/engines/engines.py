@@ -57,6 +57,7 @@ from parley.processors.fusion.camera_specialist import CameraSpecialist
 from parley.processors.fusion.voice_specialists import VoiceSpecialists
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.recorded_words import AsKept, HeardLength, kept_utterances
+from parley.processors.perception.second_opinion import TwiceHeard
 from parley.processors.service_rows import ServiceRow
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.processors.turns.looks import EarlyLooks, NoLooks, VoiceLooks
@@ -265,7 +266,9 @@ class Engines:
     def processes(self) -> list[EngineProcessReading]:
         """Return the state of the child processes with engines."""
         loaded = self._loaded
-        return processes_of([loaded.stt, loaded.commands, self._front_end, *self._specialists.pools])
+        second = None if loaded.second_opinion is None else loaded.second_opinion.engine
+        engines = [loaded.stt, second, loaded.commands, self._front_end, *self._specialists.pools]
+        return processes_of(engines)
 
     def host_front_end(self) -> None:
         """Start the process with echo control and voice activity.
@@ -412,10 +415,13 @@ class Engines:
             return stt.build(shared, events or CallEvents(), audio_passthrough=audio_passthrough)
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
-        heard = None
+        hearing, opinion, heard = self.deployment.hearing, self._loaded.second_opinion, None
+        name = name_of(hearing.stt)
+        if opinion is not None and hearing.second_opinion is not None:
+            stt = TwiceHeard(stt, opinion)
+            name = f"{name}, {name_of(hearing.second_opinion)}"
         if events is not None and self.recordings.are_made:
             heard = HeardLength()
-            name = name_of(self.deployment.hearing.stt)
             stt = kept_utterances(stt, events, name, heard, recorded=recorded, as_kept=as_kept)
         return EngineSttService(stt, audio_passthrough=audio_passthrough, heard=heard)
 
@@ -538,8 +544,9 @@ class Engines:
             await asyncio.to_thread(hosted.close)
         if self._loaded.pool is not None:
             await self._loaded.pool.close()
-        stt = self._loaded.stt
-        for engine in (stt.embedded if isinstance(stt, ServiceRecogniser) else stt, self._loaded.commands):
+        stt, opinion = self._loaded.stt, self._loaded.second_opinion
+        first = stt.embedded if isinstance(stt, ServiceRecogniser) else stt
+        for engine in (first, self._loaded.commands, None if opinion is None else opinion.engine):
             if isinstance(engine, EnginePool):
                 await engine.close()
         await self.recordings.close()

@@ -34,6 +34,7 @@ from parley.pipelines.engines.service_fallbacks import (
 )
 from parley.processors.duplex.services import RealtimeRow
 from parley.processors.front_end.vad import VOICE
+from parley.processors.perception.second_opinion import SecondOpinion
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.turns.looks import LookEngine
 from parley.runtime.engine_hosting.messages import EngineSpec
@@ -72,6 +73,7 @@ class Loaded:
         echo: echo canceller, or None when no call uses one.
         commands: the command spotter, started by its owner, or None.
         looks: the embedded recogniser where it takes early looks at voices, or None.
+        second_opinion: hears doubtful utterances again, with an engine that its owner starts, or None.
         omni: hosts of full-duplex engines, the preferred one first.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: beginning of a conversation with an engine, with its reference voices.
@@ -92,6 +94,7 @@ class Loaded:
     echo: EchoCanceller | None = None
     commands: UtteranceEngine[Transcript] | None = None
     looks: LookEngine | None = None
+    second_opinion: SecondOpinion | None = None
     omni: tuple[OmniHost, ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()

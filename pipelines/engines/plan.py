@@ -71,6 +71,7 @@ class Plan:
             after an embedded one.
         answering: plan of the language model.
         stt_fallback: name and settings of the embedded recogniser after a service, or None.
+        second_opinion: settings of the recogniser that hears doubtful utterances again, or None.
         omni: names and settings of full-duplex engines, the preferred one first; empty when none is required.
         realtime: the row of a full-duplex service in their place, or None.
         preparation: beginning of a conversation with an engine, with its reference voices.
@@ -88,6 +89,7 @@ class Plan:
     fallback_voices: tuple[tuple[str, BaseModel | ServiceRow[Any]], ...]
     answering: AnsweringPlan
     stt_fallback: tuple[str, BaseModel] | None = None
+    second_opinion: BaseModel | None = None
     omni: tuple[tuple[str, BaseModel], ...] = ()
     realtime: RealtimeRow[Any] | None = None
     preparation: Preparation = Preparation()
@@ -119,6 +121,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         tts = _plan_pool(deployment, speaking.tts, PoolTtsSettings, where="speaking.tts")
     else:
         tts = engine_or_service(TTS, TTS_SERVICES, speaking.tts, given, where="speaking.tts", others=(POOL,))
+    asked_stt = deployment.hearing.stt
     hearing, stt = _plan_recogniser(deployment, heard)
     deployment = deployment.model_copy(update={"hearing": hearing})
     stt_fallback = _plan_recogniser_after(hearing, stt, heard)
@@ -146,6 +149,7 @@ def plan(deployment: Deployment, *, duplex: bool = False) -> Plan:
         chosen_voices=_plan_chosen_voices(speaking, tts, given),
         answering=plan_answering(deployment),
         stt_fallback=stt_fallback,
+        second_opinion=_plan_second_opinion(hearing, stt, given, is_fallback=hearing.stt != asked_stt),
         # First: its message for an unknown name lists both kinds.
         realtime=plan_realtime(deployment) if duplex else None,
         omni=plan_omni(deployment) if duplex else (),
@@ -381,6 +385,40 @@ def _plan_recogniser_after(
             known=STT.names(),
         )
     return fallback.name, settings
+
+
+def _plan_second_opinion(
+    hearing: Hearing, stt: BaseModel | ServiceRow[Any], given: Mapping[str, Any], *, is_fallback: bool
+) -> BaseModel | None:
+    """Return the settings of the recogniser that hears doubtful utterances again; None where there is none.
+
+    Args:
+        hearing: settings with the recogniser in use.
+        stt: settings of that recogniser.
+        given: values that the deployment gives every engine.
+        is_fallback: the recogniser in use is a fallback, whose confidence the deployment did not choose.
+
+    Raises:
+        ConfigError: no utterance can be doubtful, the engine is none that hears here, or as
+            ``engine_settings``.
+    """
+    chosen, where = hearing.second_opinion, "hearing.second_opinion"
+    if chosen is None:
+        return None
+    if isinstance(stt, ServiceRow):
+        raise ConfigError(f"{where}: {hearing.stt.name!r} of hearing.stt is a service; use an embedded one")
+    settings = engine_settings(STT, chosen, given, where=where)
+    if isinstance(settings, WorkerSttSettings):
+        raise ConfigError(f"{where}: a recogniser in a worker gives none in this version", known=STT.names())
+    if hearing.ask_back is not None:
+        return settings
+    if is_fallback:
+        logger.warning(f"{where} is not used: no utterance of {hearing.stt.name} is doubtful")
+        return None
+    raise ConfigError(
+        f"{where}: hearing.ask_back says which utterances are doubtful, and is null; set it, or leave "
+        "this out"
+    )
 
 
 def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:

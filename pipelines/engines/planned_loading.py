@@ -17,7 +17,7 @@ from parley.models.echo import EchoCanceller
 from parley.models.keyword_spotting import COMMANDS
 from parley.models.omni import OmniHost
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierSettings
-from parley.models.stt import STT, Transcript
+from parley.models.stt import STT, Transcript, recogniser_traits
 from parley.models.stt.hosted.engine import WorkerSttSettings
 from parley.models.tts import TextToSpeech
 from parley.models.tts.hosted.engine import HostedTts
@@ -50,6 +50,7 @@ from parley.pipelines.engines.service_fallbacks import (
     new_breaker,
 )
 from parley.processors.perception.engine_stt import transcript_from_fields
+from parley.processors.perception.second_opinion import SecondOpinion
 from parley.processors.service_rows import ServiceRow
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.observers import OBSERVERS
@@ -100,6 +101,7 @@ class _Loading:
 
     ears: _Ears
     commands: EnginePool[Transcript] | None
+    second_opinion: EnginePool[Transcript] | None
     vad: asyncio.Task[VoiceActivityDetector]
     turn: asyncio.Task[TurnCompleteness | None]
     echo: asyncio.Task[EchoCanceller | None]
@@ -147,6 +149,7 @@ def _start(opening: _Opening) -> _Loading:
     return _Loading(
         ears=_start_ears(opening),
         commands=_start_commands(opening),
+        second_opinion=_start_second_opinion(opening),
         vad=tasks.create_task(create_engine(VAD, hearing.vad.name, planned.vad), name="load.vad"),
         turn=tasks.create_task(
             create_engine(TURN, hearing.turn.name if hearing.turn else "", planned.turn), name="load.turn"
@@ -190,6 +193,16 @@ def _start_commands(opening: _Opening) -> EnginePool[Transcript] | None:
         return None
     target = COMMANDS.row(chosen.name).target
     return _start_pool(opening, target, settings, chosen.name, task="load.commands")
+
+
+def _start_second_opinion(opening: _Opening) -> EnginePool[Transcript] | None:
+    """Start the recogniser that hears doubtful utterances again; None where the deployment has none."""
+    chosen, settings = opening.planned.hearing.second_opinion, opening.planned.second_opinion
+    if chosen is None or settings is None:
+        return None
+    return _start_pool(
+        opening, STT.row(chosen.name).target, settings, chosen.name, task="load.second_opinion"
+    )
 
 
 def _start_pool(
@@ -238,6 +251,7 @@ async def _complete(
     loaded = Loaded(
         *(vad, turn, loading.ears.recogniser(), tts, answering, phrases, echo, loading.commands),
         looks=loading.ears.looks,
+        second_opinion=_second_opinion_of(planned, loading.second_opinion),
         front_end=front_end_of(planned.hearing, planned),
         omni=tuple(host_of(each, workers, two_tier, hosts) for each in planned.omni),
         realtime=planned.realtime,
@@ -251,6 +265,14 @@ async def _complete(
         chosen_voices=chosen,
     )
     return loaded, executors
+
+
+def _second_opinion_of(planned: Plan, engine: EnginePool[Transcript] | None) -> SecondOpinion | None:
+    """Return the second opinion on doubtful utterances; None where the deployment has none."""
+    doubt = planned.hearing.ask_back
+    if engine is None or doubt is None:
+        return None
+    return SecondOpinion(engine, doubt, sure_from=recogniser_traits(planned.second_opinion).sure_from)
 
 
 def _speech_threads(hosted_voices: tuple[HostedTts, ...]) -> ThreadPoolExecutor:

@@ -40,6 +40,7 @@ REGISTRIES: Mapping[str, tuple[Registry[Any], ...]] = MappingProxyType(
         "hearing.stt": (STT, STT_SERVICES),
         "hearing.specialists": (SPECIALISTS,),
         "hearing.fallback": (STT,),
+        "hearing.second_opinion": (STT,),
         "thinking.llm": (LLM, LLM_SERVICES),
         "thinking.fallback": (LLM,),
         "thinking.tools": (TOOLS,),

@@ -19,6 +19,8 @@ import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 
 import numpy as np
 
@@ -72,6 +74,23 @@ class Heard:
         return self.errors >= WRONG_SHARE
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Spoken:
+    """A turn, before it is recognised.
+
+    Attributes:
+        number: of the sentence.
+        condition: in which it is heard.
+        sound: samples, in [-1, 1], at ``RATE_HZ``.
+        words: that were said.
+    """
+
+    number: int
+    condition: str
+    sound: np.ndarray
+    words: tuple[str, ...]
+
+
 def aligned(said: Sequence[str], heard: Sequence[str]) -> tuple[int, tuple[bool, ...]]:
     """Return the fewest errors between two texts, and for each word of ``heard`` whether it was spoken."""
     costs = np.zeros((len(said) + 1, len(heard) + 1), np.int64)
@@ -115,44 +134,58 @@ def listen(stt: SpeechToText) -> Iterator[Heard]:
                 if noise_db is not None:
                     level = float(np.sqrt(np.mean(np.square(sound)))) * 10 ** (-noise_db / 20)
                     sound = sound + dice.normal(0, level, sound.shape).astype(np.float32)
-                yield _heard(stream, number, sound, plain(sentence))
+                yield hear(stream, Spoken(number, str(noise_db), sound, tuple(plain(sentence))))
 
 
-def listen_to_people(stt: SpeechToText, material: SpeechSet) -> Iterator[Heard]:
+def people(material: SpeechSet) -> Iterator[Spoken]:
     """Yield up to ``MOST_RECORDINGS`` English recordings with a text in every condition."""
     surroundings = Surroundings(material)
     fitting = [one for one in material.where(language="en", with_text=True) if one.duration_s <= LONGEST_S]
     utterances = fitting[:: -(-len(fitting) // MOST_RECORDINGS)]
-    for condition in CONDITIONS.values():
-        stream = stt.open_stream()
+    for name, condition in CONDITIONS.items():
         for number, one in enumerate(utterances):
             said, _ = padded(one.at_rate(RATE_HZ))
             rng = np.random.default_rng([SEED, number])
             sound = surroundings.heard(said, condition, rng, speaker=one.speaker)
-            yield _heard(stream, number, sound, normalised(one.text))
+            yield Spoken(number, name, sound, tuple(normalised(one.text)))
+
+
+def others(material: SpeechSet) -> Iterator[Spoken]:
+    """Yield every sixth short recording that is not in English."""
+    found = [
+        one for one in material if one.language != "en" and one.text and one.duration_s <= LONGEST_OTHER_S
+    ]
+    for number, one in enumerate(found[::EVERY_OTHER]):
+        yield Spoken(number, "clean", padded(one.at_rate(RATE_HZ))[0], tuple(plain_words(one.text)))
+
+
+def listen_to_people(stt: SpeechToText, material: SpeechSet) -> Iterator[Heard]:
+    """Yield what a recogniser hears of people, with a stream for each condition."""
+    for _, spoken in groupby(people(material), key=attrgetter("condition")):
+        stream = stt.open_stream()
+        for one in spoken:
+            yield hear(stream, one)
 
 
 def listen_to_others(stt: SpeechToText, material: SpeechSet) -> Iterator[float]:
-    """Yield the confidence of the words recognised in every sixth recording that is not in English."""
+    """Yield the confidence of the words recognised in recordings that are not in English."""
     stream = stt.open_stream()
-    others = [
-        one for one in material if one.language != "en" and one.text and one.duration_s <= LONGEST_OTHER_S
-    ]
-    for number, one in enumerate(others[::EVERY_OTHER]):
-        heard = _heard(stream, number, padded(one.at_rate(RATE_HZ))[0], plain_words(one.text))
+    for one in others(material):
+        heard = hear(stream, one)
         if heard.words:
             yield heard.confidence
 
 
-def _heard(stream: SpeechStream, number: int, sound: np.ndarray, said: Sequence[str]) -> Heard:
+def hear(stream: SpeechStream, spoken: Spoken) -> Heard:
+    """Return what a recogniser hears of a turn."""
     stream.start()
-    stream.feed(float_to_pcm16(np.clip(sound, -1, 1)))
+    stream.feed(float_to_pcm16(np.clip(spoken.sound, -1, 1)))
     result = stream.finish()
     # A number or a contraction is several words: each has its confidence.
     words = [(each, word.confidence) for word in result.words for each in normalised(word.text)]
-    errors, right = aligned(normalised(" ".join(said)), [text for text, _ in words])
+    errors, right = aligned(normalised(" ".join(spoken.words)), [text for text, _ in words])
     scored = zip((confidence for _, confidence in words), right, strict=True)
-    return Heard(number, errors / max(len(said), 1), tuple(scored))
+    return Heard(spoken.number, errors / max(len(spoken.words), 1), tuple(scored))
 
 
 def below(confidences: Sequence[float], threshold: float) -> float:

@@ -12,6 +12,7 @@ import soundfile
 
 from parley.configs.deployment import (
     Bot,
+    Choice,
     Deployment,
     Duplex,
     EchoMode,
@@ -44,6 +45,7 @@ from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from parley.processors.dialogue.shared_tools import SharedTools
+from parley.processors.perception.second_opinion import SecondOpinion
 from parley.recording.settings import RecordingSettings
 from parley.runtime.observers import ObserverFactory
 from parley.serving.gateway.desk.settings import DeskSettings
@@ -162,6 +164,8 @@ def simulate(
     commands_floor: float | None = None,
     looks: Sequence[float] | None = None,
     ask_back: Mapping[str, Any] | None = None,
+    heard_again: Sequence[str] = (),
+    heard_again_late_ms: int = 0,
     backchannel: Mapping[str, Any] | None = None,
     concurrently: Callable[[RunningCall], Coroutine[Any, Any, None]] | None = None,
     row: LlmRow | None = None,
@@ -204,6 +208,8 @@ def simulate(
             turn.
         looks: log odds of each early look at a voice over the bot; None: no early looks.
         ask_back: None answers turns of low confidence without a question.
+        heard_again: words of a second recogniser for doubtful utterances, which is sure of them and late by
+            ``heard_again_late_ms``; empty: there is none.
         backchannel: None: the bot does not emit backchannels.
         barge_in: None leaves interruptions to Pipecat.
         ``concurrently``: coroutine that runs during the call, to disturb it or to add annotations.
@@ -245,6 +251,7 @@ def simulate(
                 barge_in=None if barge_in is None else BargeInTuning.model_validate(dict(barge_in)),
                 echo_mode=echo_mode,
                 ask_back=None if ask_back is None else AskBackTuning.model_validate(dict(ask_back)),
+                second_opinion=Choice(name="scripted") if heard_again else None,
             ),
             thinking=Thinking(
                 guard=GuardTuning.model_validate(dict(guard)),
@@ -309,6 +316,7 @@ def simulate(
             echo,
             spotter,
             looks=looked,
+            second_opinion=_second_opinion(deployment, heard_again, heard_again_late_ms),
             omni=tuple(hosts),
             observers=tuple(observers),
         )
@@ -382,6 +390,14 @@ def simulate(
     stereo, _ = soundfile.read(output, dtype="float32")
     whole = len(stereo) - len(stereo) % (RATE_HZ // 100)
     return SimulatedCall(stereo[:whole], tuple(call.live.turns.finished), events, model, call, ends, turn)
+
+
+def _second_opinion(deployment: Deployment, words: Sequence[str], late_ms: int) -> SecondOpinion | None:
+    doubt = deployment.hearing.ask_back
+    if not words or doubt is None:
+        return None
+    engine = ScriptedStt(ScriptedSttSettings(words=tuple(words), confidence=0.95))
+    return SecondOpinion(LateEngine(engine, as_transcript, late_ms), doubt)
 
 
 class _WithTools(LlmRuntime):

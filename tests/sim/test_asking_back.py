@@ -72,3 +72,26 @@ def test_words_over_the_bot_that_were_not_meant_do_not_make_the_next_turn_doubtf
     call = simulate(caller, tmp_path, scripts=[long, ("It is ten.",)], speculation=OFF, **DOUBTFUL)
     bot = [text for who, text in received(call) if who == "bot"]
     assert bot.count(ASKED_BACK) == 2
+
+
+AGAIN = ("no", "what", "is", "the", "time")
+
+
+@pytest.mark.parametrize("speculation", [OFF, {}])
+def test_a_doubtful_turn_of_which_a_second_recogniser_is_sure_is_answered(
+    tmp_path: Path, speculation: Mapping[str, Any]
+):
+    heard_again = {"heard_again": AGAIN, "heard_again_late_ms": 600}
+    scripts = [("It is ten.",)]
+    call = simulate(QUESTION, tmp_path, scripts=scripts, speculation=speculation, **(DOUBTFUL | heard_again))
+    # The record, the model and the answer have the second recogniser's words alone.
+    assert received(call) == [("caller", " ".join(AGAIN)), ("bot", "It is ten.")]
+    assert call.model.asked[-1][-1].text == " ".join(AGAIN)
+
+
+def test_a_second_recogniser_that_is_late_leaves_the_turn_to_be_asked_back(tmp_path: Path):
+    late = {"heard_again": AGAIN, "heard_again_late_ms": 4_000}
+    caller = [*QUESTION, silence(1_500)]
+    call = simulate(caller, tmp_path, scripts=[("It is ten.",)], speculation=OFF, **(DOUBTFUL | late))
+    assert received(call) == [("caller", HEARD), ("bot", ASKED_BACK)]
+    assert call.model.asked == []

@@ -387,3 +387,49 @@ def test_the_recogniser_expects_the_words_of_documents_that_callers_ask_about(
     stt = plan(Deployment(bot=bot, thinking=thinking)).stt
     assert isinstance(stt, MoonshineTinySettings)
     assert (stt.documents is not None) == expected
+
+
+def second_opinion(**hearing: Any) -> Deployment:
+    given = {"second_opinion": {"name": "pocketsphinx"}, **hearing}
+    return Deployment.model_validate({"name": "a", "hearing": given})
+
+
+def test_a_second_opinion_is_planned_with_the_settings_of_its_engine():
+    human_speech.moonshine_tiny()
+    assert isinstance(plan(second_opinion()).second_opinion, PocketsphinxSettings)
+    assert plan(Deployment(name="a")).second_opinion is None
+
+
+@pytest.mark.parametrize(
+    ("hearing", "reason"),
+    [
+        ({"ask_back": None}, "hearing.ask_back says which utterances are doubtful"),
+        ({"stt": {"name": "pocketsphinx"}}, "hearing.ask_back says which utterances are doubtful"),
+        ({"second_opinion": {"name": "martian"}}, "martian"),
+        ({"second_opinion": {"name": "pocketsphinx", "settings": {"colour": 1}}}, "colour"),
+        (
+            {"second_opinion": {"name": "worker", "settings": {"url": "ws://127.0.0.1:1/"}}},
+            "a recogniser in a worker",
+        ),
+    ],
+)
+def test_a_second_opinion_that_would_never_be_asked_or_cannot_hear_is_refused(
+    hearing: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+):
+    human_speech.moonshine_tiny()
+    monkeypatch.setenv("PARLEY_WORKER_SECRET", "a" * 16)
+    with pytest.raises(ConfigError, match=reason):
+        plan(second_opinion(**hearing))
+
+
+def test_a_second_opinion_after_a_service_is_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DEEPGRAM_API_KEY", "key")
+    with pytest.raises(ConfigError, match="is a service"):
+        plan(second_opinion(stt={"name": "deepgram"}))
+
+
+def test_a_fallback_that_is_never_doubtful_has_no_second_opinion(tmp_path: Path):
+    deployment = second_opinion().model_copy(update={"models_dir": tmp_path})
+    with warnings_logged() as lines:
+        assert plan(deployment).second_opinion is None
+    assert "hearing.second_opinion is not used: no utterance of pocketsphinx is doubtful" in lines
