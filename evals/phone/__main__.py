@@ -39,6 +39,7 @@ def build_parser() -> argparse.ArgumentParser:
     cuts.add_argument("--count", type=positive, default=100)
     cuts.add_argument("--per-call", type=positive, default=20)
     cuts.add_argument("--seed", type=count, default=1)
+    add_speech_option(cuts)
     cuts.add_argument(
         "--way-ms",
         type=count,
@@ -82,7 +83,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from parley.evals.phone import interruptions
 
         measured = interruptions.measure(
-            given.count, given.per_call, given.seed, folder, way_ms=given.way_ms, greeting=given.greeting
+            given.count,
+            given.per_call,
+            given.seed,
+            folder,
+            way_ms=given.way_ms,
+            speech=given.speech,
+            own_speech=given.own_speech,
+            greeting=given.greeting,
         )
     elif given.part == "bad_line":
         from parley.evals.phone import bad_line

@@ -20,7 +20,7 @@ from parley.evals.harness.phone_speech import VOICES, said, turn_packets
 from parley.evals.harness.progress import say
 from parley.evals.harness.questions import WHOLE
 from parley.evals.harness.report import spread
-from parley.evals.human.callers import SpeechKind, open_callers
+from parley.evals.human.callers import CallerTurn, SpeechKind, open_callers
 from parley.evals.human.hesitations import HesitationLaw
 
 TARGET = "0 violations of the protocol, every call answered"
@@ -95,10 +95,12 @@ def _questions(count: int, speech: SpeechKind, own: Path | None, seed: int) -> l
         ]
     # Without pauses: a call has one question, and only its answer is counted.
     callers = open_callers(speech, law=HesitationLaw(per_turn=0.0), own=own)
-    return [
-        PhoneQuestion(caller.turn.utterance.text, turn_packets(caller.turn), caller.kind.value)
-        for caller in callers.turns(count, seed)
-    ]
+    return [question_of(caller) for caller in callers.turns(count, seed)]
+
+
+def question_of(caller: CallerTurn) -> PhoneQuestion:
+    """Return a turn of a caller as it goes over the line."""
+    return PhoneQuestion(caller.turn.utterance.text, turn_packets(caller.turn), caller.kind.value)
 
 
 async def _one(phone: Telephone, number: int, question: PhoneQuestion) -> dict[str, Any]:

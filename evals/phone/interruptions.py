@@ -9,6 +9,10 @@ The decision is the server's log line about it (DEBUG, to the millisecond), and 
 on one machine: the way through the front is included. After a ``clear`` only silence and comfort noise may
 come before the caller has finished. No answer begins before that, so any other sound would be of the old
 reply.
+
+``--speech human`` has recorded people interrupt, as in ``evals.heard_truth``: every other question is theirs,
+the ones between are synthetic and have long answers, and only interruptions by people are counted.
+``--speech mixed`` counts both.
 """
 
 import asyncio
@@ -16,7 +20,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -35,6 +39,9 @@ from parley.evals.harness.questions import LONG_ANSWERS
 from parley.evals.harness.report import percent, spread
 from parley.evals.heard_truth.deployed_voice import deployed_voice
 from parley.evals.heard_truth.truth import RATE_HZ, locate, reference
+from parley.evals.human.callers import CallerSpeech, SpeechKind, open_callers
+from parley.evals.human.hesitations import HesitationLaw
+from parley.evals.phone.calls import PhoneQuestion, question_of
 from parley.evals.phone.playback import playback
 from parley.models.tts import TextToSpeech
 from parley.models.tts.clauses import split_clauses
@@ -82,6 +89,7 @@ class Interruption:
             noise.
         text: heard words, by the session.
         truth: heard words, by the recording.
+        speech: kind of the caller who interrupts: human or synthetic.
     """
 
     at_ms: int
@@ -93,6 +101,7 @@ class Interruption:
     late_packets: int
     text: str
     truth: str
+    speech: str = SpeechKind.SYNTHETIC.value
 
     @property
     def word_error(self) -> int | None:
@@ -118,6 +127,8 @@ async def measure(
     folder: Path,
     *,
     way_ms: float = 0.0,
+    speech: SpeechKind = SpeechKind.SYNTHETIC,
+    own_speech: Path | None = None,
     greeting: str | None = None,
 ) -> dict[str, Any]:
     """Measure ``count`` interruptions.
@@ -128,6 +139,8 @@ async def measure(
         seed: of their times.
         folder: for files.
         way_ms: from the server to the caller, and as long back. With it, sent and heard audio differ.
+        speech: origin of the interrupting voices.
+        own_speech: folder of the user's recordings in place of the packages'.
         greeting: see ``telephone``.
 
     Raises:
@@ -135,6 +148,10 @@ async def measure(
     """
     voice = deployed_voice(Deployment())
     judged = Judged()
+    people = None
+    if speech is not SpeechKind.SYNTHETIC:
+        law = HesitationLaw(per_turn=0.0)
+        people = await asyncio.to_thread(open_callers, SpeechKind.HUMAN, law=law, own=own_speech)
     async with telephone(folder, "-vv", greeting=greeting) as phone:
         phone.front.there_s = phone.front.back_s = way_ms / 1000
         for number in range(MAX_ROUNDS * -(-count // per_call)):
@@ -142,7 +159,11 @@ async def measure(
             if missing <= 0:
                 break
             questions = 1 + min(per_call, missing + -(-missing * SPARE_PERCENT // 100))
-            await _call(phone, voice, questions, seed + number, judged, way_ms=way_ms)
+            asked = await asyncio.to_thread(questions_of, questions, seed + number, people)
+            found = await _call(phone, voice, asked, seed + number, judged, way_ms=way_ms)
+            judged.interruptions += [
+                one for one in found if speech is not SpeechKind.HUMAN or one.speech == SpeechKind.HUMAN.value
+            ]
             errors = [one.word_error for one in judged.interruptions]
             say(f"{len(judged.interruptions)} of {count}: {errors}")
         ignored = phone.ignored()
@@ -150,7 +171,21 @@ async def measure(
     surplus = len(judged.interruptions) - count
     if surplus < 0:
         raise PeerError(f"only {len(judged.interruptions)} answers were interrupted: {dict(judged.left_out)}")
-    return {"way_ms": way_ms, **_summary(judged.interruptions[:count], judged, surplus, ignored)}
+    counted = judged.interruptions[:count]
+    kinds = sorted({one.speech for one in counted})
+    by_speech = {kind: _accuracy([one for one in counted if one.speech == kind]) for kind in kinds}
+    figures = _summary(counted, judged, surplus, ignored)
+    return {"way_ms": way_ms, "speech": speech.value, **figures, "by_speech": by_speech}
+
+
+def _accuracy(interruptions: Sequence[Interruption]) -> dict[str, Any]:
+    errors = [one.word_error for one in interruptions]
+    known = [error for error in errors if error is not None]
+    return {
+        "interruptions": len(interruptions),
+        "within_one_word_percent": percent(sum(abs(error) <= 1 for error in known), len(errors)),
+        "clear_ms": spread([one.clear_ms for one in interruptions if one.clear_ms is not None]),
+    }
 
 
 def _summary(
@@ -186,22 +221,41 @@ def _summary(
     }
 
 
+def questions_of(count: int, seed: int, people: CallerSpeech | None = None) -> list[PhoneQuestion]:
+    """Return the questions of a call; with ``people`` every second one is of a recorded person.
+
+    Recorded people hardly ask about the documents, so that their answers are too short to be interrupted.
+    """
+    texts = [LONG_ANSWERS[(seed + number) % len(LONG_ANSWERS)] for number in range(count)]
+    synthetic, voice = SpeechKind.SYNTHETIC.value, VOICES[seed % len(VOICES)]
+    questions = [PhoneQuestion(text, said(text, voice), synthetic) for text in texts]
+    if people is not None:
+        questions[1::2] = [question_of(caller) for caller in people.turns(count // 2, seed)]
+    return questions
+
+
 async def _call(
-    phone: Telephone, voice: TextToSpeech, questions: int, seed: int, judged: Judged, *, way_ms: float
-) -> None:
+    phone: Telephone,
+    voice: TextToSpeech,
+    questions: Sequence[PhoneQuestion],
+    seed: int,
+    judged: Judged,
+    *,
+    way_ms: float,
+) -> list[Interruption]:
+    """Hold a call, and return its interruptions; ``judged`` gets the rest."""
     dice = random.Random(seed)
-    interrupting: list[tuple[Said, Said]] = []
+    interrupting: list[tuple[Said, Said, str]] = []
 
     def script(recording: Recording) -> Script:
         yield from recording.until_quiet(GREETING_QUIET_S, GREETING_S)
         before: Said | LeftOut | None = None
-        for number in range(questions):
-            text = LONG_ANSWERS[(seed + number) % len(LONG_ANSWERS)]
-            spoken = yield from recording.say(text, said(text, VOICES[seed % len(VOICES)]))
+        for question in questions:
+            spoken = yield from recording.say(question.text, question.packets)
             if isinstance(before, LeftOut):
                 judged.left_out[before] += 1
             elif before is not None:
-                interrupting.append((before, spoken))
+                interrupting.append((before, spoken, question.speech))
             before = LeftOut.NO_ANSWER
             if (yield from recording.until_heard(spoken.last_s, ANSWER_S)):
                 yield from recording.wait(dice.uniform(EARLIEST_S, LATEST_S))
@@ -213,12 +267,14 @@ async def _call(
     judged.violations += held.result.violation_count
     replies = _replies(await phone.newest())
     cuts_s = [cut_s - ahead_s() for cut_s in phone.cuts_s()]
-    for asked, cutting in interrupting:
+    found = []
+    for asked, cutting, speech in interrupting:
         one = await asyncio.to_thread(_judge, held, asked, cutting, replies, cuts_s, voice, way_ms)
         if isinstance(one, LeftOut):
             judged.left_out[one] += 1
         else:
-            judged.interruptions.append(one)
+            found.append(replace(one, speech=speech))
+    return found
 
 
 def _replies(events: Sequence[Mapping[str, Any]]) -> list[tuple[float, Mapping[str, Any]]]:

@@ -9,8 +9,9 @@ of sound. The policies are those of the product and timers on voice activity.
 to the last sample of the bot that the caller receives, and the number of backchannels that stop the bot.
 ``--plain`` leaves barge-in to Pipecat's own rule, for comparison.
 
-Ends of turns are measured by ``evals.turns.frontier``, and voices of people over the bot by
-``evals.turns.yielding``.
+``--speech human`` has recorded people speak over the bot instead, and ``mixed`` voice generators as well.
+These are the calls of ``evals.turns.yielding``, with all its policies. Ends of turns are measured by
+``evals.turns.frontier``.
 """
 
 import argparse
@@ -23,9 +24,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from parley.core.errors import ConfigError
 from parley.evals.harness.command import positive
 from parley.evals.harness.report import add_outputs, markdown, run_command
-from parley.evals.turns import calls, overlap_audio
+from parley.evals.human.callers import SpeechKind
+from parley.evals.turns import calls, overlap_audio, yielding
 from parley.evals.turns.overlap_calls import OF_A_CALL
 
 
@@ -37,6 +40,16 @@ def parser() -> argparse.ArgumentParser:
     kind = root.add_mutually_exclusive_group()
     kind.add_argument("--audio", action="store_true", help="simulated calls, the default")
     kind.add_argument("--webrtc", action="store_true", help="real calls to a server")
+    root.add_argument(
+        "--speech",
+        type=SpeechKind,
+        choices=tuple(SpeechKind),
+        default=SpeechKind.SYNTHETIC,
+        metavar="synthetic|human|mixed",
+        help="voices of the simulated calls: this evaluation's synthetic ones, recorded people, or people "
+        "and other voices",
+    )
+    root.add_argument("--sounds", type=positive, help="sounds of --speech human and mixed; default: all")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument(
         "--overlap-calls",
@@ -83,7 +96,28 @@ def _run(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         AgentError: an engine is not installed or failed, or a call did.
     """
+    if arguments.speech is not SpeechKind.SYNTHETIC:
+        return _of_people(arguments)
     return _in_calls(arguments) if arguments.webrtc else _in_simulated_calls(arguments)
+
+
+def _of_people(arguments: argparse.Namespace) -> dict[str, Any]:
+    if arguments.webrtc:
+        raise ConfigError(f"--speech {arguments.speech.value} is for simulated calls; leave --webrtc out")
+    began = time.monotonic()
+    policies = yielding.judged(
+        mixed=arguments.speech is SpeechKind.MIXED,
+        seed=arguments.seed,
+        most=arguments.sounds,
+        processes=arguments.processes,
+    )
+    return {
+        "kind": "people",
+        "speech": arguments.speech.value,
+        "seed": arguments.seed,
+        "yielding": policies,
+        "took_s": round(time.monotonic() - began, 1),
+    }
 
 
 def _in_simulated_calls(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -134,6 +168,8 @@ def _in_calls(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """Return the figures as Markdown."""
+    if "yielding" in result:
+        return yielding.table(result["yielding"])
     if "barge_in" not in result:
         return calls.table(result)
     judged = result["barge_in"]["policies"]

@@ -102,23 +102,40 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Measure.
+    figures = judged(
+        arguments.policies,
+        mixed=arguments.speech == "mixed",
+        seed=arguments.seed,
+        most=arguments.sounds,
+        processes=arguments.processes,
+    )
+    settings = {name: str(value) for name, value in vars(arguments).items()}
+    return {"settings": settings, "policies": figures, "machine": machine()}
+
+
+def judged(
+    policies: Sequence[str] = tuple(POLICIES),
+    *,
+    mixed: bool = False,
+    seed: int = 1,
+    most: int | None = None,
+    processes: int = 2,
+) -> dict[str, Any]:
+    """Return the figures of each policy.
+
+    Args:
+        policies: names in ``POLICIES``.
+        mixed: voice generators speak as well as people.
+        seed: of the order of the sounds.
+        most: number of sounds; None for all.
+        processes: in which the calls run.
 
     Raises:
         AgentError: recordings were not fetched, weights are missing, a side has no sounds.
     """
-    mixed = arguments.speech == "mixed"
-    drives = {name: None if name in PLAIN else name for name in arguments.policies}
-    heard = measured(
-        tuple(dict.fromkeys(drives.values())),
-        mixed,
-        arguments.seed,
-        most=arguments.sounds,
-        processes=arguments.processes,
-    )
-    figures = {name: judge(name, heard[drive]) for name, drive in drives.items()}
-    settings = {name: str(value) for name, value in vars(arguments).items()}
-    return {"settings": settings, "policies": figures, "machine": machine()}
+    drives = {name: None if name in PLAIN else name for name in policies}
+    heard = measured(tuple(dict.fromkeys(drives.values())), mixed, seed, most=most, processes=processes)
+    return {name: judge(name, heard[drive]) for name, drive in drives.items()}
 
 
 def measured(

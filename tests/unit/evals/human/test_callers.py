@@ -27,6 +27,7 @@ from parley.evals.human.recordings import decode_wav
 from parley.evals.human.split import ReportSet, Split, SplitError, TuningSet
 from parley.evals.latency import __main__ as latency
 from parley.evals.latency.figures import TurnFigures, by_speech, summary
+from parley.evals.phone.interruptions import questions_of
 from parley.evals.turns.callers import CallSpec
 from parley.evals.turns.recorded import script
 from tests.recorded_speech import CLIP
@@ -196,6 +197,18 @@ def test_people_who_interrupt_are_every_other_question(folder: Path, tmp_path: P
     callers = open_callers(SpeechKind.HUMAN, own=folder, law=HesitationLaw(per_turn=0.0))
     plan = heard_truth._plan(Speakers(tmp_path), 5, 1, 50, callers)
     assert [asked.speech for asked in plan.questions] == ["synthetic", "human"] * 2 + ["synthetic"]
+
+
+def test_people_who_interrupt_by_telephone_are_every_other_question(folder: Path):
+    law = HesitationLaw(per_turn=0.0)
+    people = open_callers(SpeechKind.HUMAN, own=folder, law=law)
+    questions = questions_of(5, 1, people)
+    assert [one.speech for one in questions] == ["synthetic", "human", "synthetic", "human", "synthetic"]
+    assert {one.text for one in questions[1::2]} == set(TEXTS)
+    assert all(one.packets for one in questions)
+    alone = questions_of(5, 1)
+    assert [one.text for one in alone[::2]] == [one.text for one in questions[::2]]
+    assert {one.speech for one in alone} == {"synthetic"}
 
 
 def test_a_turn_is_sent_by_telephone_from_its_first_sound_to_its_last(folder: Path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from parley.core.errors import ConfigError
+from parley.evals.turns import __main__ as turns
 from parley.evals.turns import frontier, yielding
 from parley.evals.turns.callers import CallSpec
 
@@ -17,8 +18,9 @@ OLD = "what was there"
     [
         lambda out: frontier.main(["--processes", "1", "--json", str(out)]),
         lambda out: yielding.main(["--processes", "1", "--policies", "words", "--json", str(out)]),
+        lambda out: turns.main(["--processes", "1", "--speech", "human", "--json", str(out)]),
     ],
-    ids=["frontier", "yielding"],
+    ids=["frontier", "yielding", "turns"],
 )
 def test_recordings_that_were_not_fetched_are_named(
     run: Callable[[Path], int],
@@ -33,6 +35,22 @@ def test_recordings_that_were_not_fetched_are_named(
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("error: ") and "evals.human fetch" in line
     assert out.read_text() == OLD
+
+
+def test_recorded_people_are_refused_where_the_calls_are_real(capsys: pytest.CaptureFixture[str]):
+    assert turns.main(["--webrtc", "--speech", "human"]) == 2
+    assert "leave --webrtc out" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_figures_of_people_have_a_row_for_each_kind_of_speech():
+    rate = {"share": 0.5, "of": 2}
+    times = {"p50": 300, "p95": 400}
+    row = {"recall": rate, "false": rate, "decided_ms": times, "ducked_ms": times, "kinds": {"echo": rate}}
+    printed = turns.table({"kind": "people", "yielding": {"words": {"people": row, "generated": row}}})
+    assert [line.split()[:2] for line in printed.splitlines()[1:]] == [
+        ["words", "people"],
+        ["words", "generated"],
+    ]
 
 
 def test_a_set_of_one_kind_is_refused():
