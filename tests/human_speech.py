@@ -4,14 +4,21 @@
 """
 
 import functools
+import hashlib
+import time
 import wave
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pytest
 import soxr
 
 from parley.core.errors import ModelFileError
+from parley.core.files import MODELS_DIR
+from parley.core.pinned_models import PINNED_MODELS
+from parley.models.stt import SpeechToText
 from parley.models.stt.moonshine_tiny import MoonshineTinySettings, MoonshineTinyStt
 from parley.models.stt.voice import RATE_HZ
 from tests.system import missing
@@ -36,6 +43,40 @@ def two_cities() -> bytes:
 def opening() -> bytes:
     """Return the clauses of ``OPENING`` and a pause of 200 ms."""
     return two_cities()[: OPENING_MS * RATE_HZ // 1000 * 2] + bytes(RATE_HZ // 5 * 2)
+
+
+def install_moonshine_tiny(models_dir: Path) -> None:
+    """Put the embedded recogniser's weights where the library row `moonshine` looks for its model tiny.
+
+    Skip the test when they are missing.
+    """
+    from parley.models.stt.moonshine import MoonshineSettings
+
+    weights = moonshine_tiny().settings.folder
+    for wanted in MoonshineSettings(model="tiny", models_dir=models_dir).files():
+        wanted.parent.mkdir(parents=True, exist_ok=True)
+        wanted.symlink_to((weights / wanted.name).resolve())
+
+
+def whisper_tiny(*, clock: Callable[[], float] = time.perf_counter, **settings: object) -> SpeechToText:
+    """Return Whisper tiny.en; skip the test when its weights are missing.
+
+    They are optional (71 MB), also where all requirements of the tests are installed. ``clock`` gives the
+    seconds of the cost of a partial.
+    """
+    from parley.models.stt.whisper import WhisperSettings, WhisperStt
+
+    model = PINNED_MODELS["whisper_tiny"]
+    folder = MODELS_DIR / model.folder
+    changed = [name for name, digest in model.sha256.items() if _digest(folder / name) != digest]
+    if changed:
+        pytest.skip(f"whisper tiny.en: no {changed[0]} as pinned; run `parley models whisper_tiny`")
+    return WhisperStt(WhisperSettings.model_validate({"model": "tiny.en", **settings}), clock=clock)
+
+
+@functools.cache
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def moonshine_tiny(**settings: object) -> MoonshineTinyStt:
