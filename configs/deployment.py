@@ -189,7 +189,8 @@ class Hearing(StrictModel):
         description="embedded recogniser that hears an utterance again where the bot would ask back, such as "
         "``{name: whisper, settings: {model: tiny.en}}``. Its words count where it is sure. Where it is "
         "not, or takes more than 1.5 s, the bot asks back (docs/explanation/turn_taking.md#second-opinion). "
-        "It runs in one child process for all calls. Needs ``ask_back``, and an embedded ``stt``; null: none",
+        "It runs in one child process for all calls (300 MB). Needs ``ask_back``, and an embedded "
+        "``stt``; null: none",
     )
 
     @model_validator(mode="before")

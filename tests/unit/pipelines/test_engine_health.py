@@ -9,7 +9,9 @@ import pytest
 
 from parley.configs.deployment import Choice, Deployment, Duplex, Hearing, Speaking
 from parley.pipelines.engines.engines import Engines
+from parley.processors.perception.engine_stt import EngineSttService
 from parley.runtime.engine_pool import EnginePool
+from parley.turn_taking.clarification import AskBackSettings
 
 # The voice that loads soonest: none is heard here.
 FLITE = Speaking(tts=Choice(name="flite"))
@@ -54,6 +56,21 @@ async def test_a_dead_recogniser_is_named_until_there_is_one_again():
             assert engines.health() == ["speech recognition (moonshine_tiny) has no process that works"]
             while engines.health():
                 await asyncio.sleep(0.01)
+
+
+async def test_a_second_recogniser_has_a_process_of_its_own_that_ends_with_the_others():
+    before = {child.pid for child in psutil.Process().children()}
+    hearing = Hearing(
+        stt=Choice(name="pocketsphinx"),
+        ask_back=AskBackSettings(below=1.0),
+        second_opinion=Choice(name="pocketsphinx"),
+    )
+    async with await Engines.load(Deployment(speaking=FLITE, hearing=hearing)) as engines:
+        named = [each.engine for each in engines.processes() if each.is_ready]
+        assert named.count("pocketsphinx") == 2
+        assert isinstance(await engines.build_stt(), EngineSttService)
+        assert {child.pid for child in psutil.Process().children()} > before
+    assert {child.pid for child in psutil.Process().children()} <= before
 
 
 async def test_a_server_has_a_spare_recogniser_and_ends_it():
