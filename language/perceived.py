@@ -12,6 +12,10 @@ class PerceivedRules(Protocol):
         """
         ...
 
+    def last_pointing(self, text: str, /) -> tuple[int, int] | None:
+        """Return where the last words of a text that point begin and end ("this one"); None without any."""
+        ...
+
     def approves(self, text: str, /) -> bool:
         """Return whether a text says that all is well, and nothing else."""
         ...
@@ -27,6 +31,10 @@ class NoPerceived:
     def name_referent(self, text: str, _referent: str, before: str, /) -> str:
         """Return both as they are."""
         return f"{before} {text}".strip()
+
+    def last_pointing(self, _text: str, /) -> tuple[int, int] | None:
+        """Return None."""
+        return None
 
     def approves(self, _text: str, /) -> bool:
         """Return False."""

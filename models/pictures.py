@@ -34,7 +34,7 @@ class VisionSettings(StrictModel):
 
     camera: bool = Field(
         True,
-        description="attach the newest picture of the caller's camera to each turn of a call, where the "
+        description="attach a picture of the caller's camera to each turn of a call, where the "
         "model sees and the caller has turned the camera on",
     )
     resent: int = Field(

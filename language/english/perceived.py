@@ -93,6 +93,27 @@ def name_referent(text: str, referent: str, before: str = "") -> str:
     return said if it is None else f"{said[: it.start()]}{referent}{said[it.end() :]}"
 
 
+def last_pointing(text: str) -> tuple[int, int] | None:
+    """Return where the last words that point begin and end: "this one", "that lamp", "over there".
+
+    Of a long text the end is read. A word that begins a clause ("the lamp that I bought") or refers to words
+    ("is that right") does not point.
+    """
+    start = max(0, len(text) - _MOST_CHARS)
+    exists = [found.span() for found in _EXISTS.finditer(text, start)]
+    places = [
+        found.span()
+        for found in _PLACE.finditer(text, start)
+        if not any(first <= found.start() < last for first, last in exists)
+    ]
+    things = [
+        found.span()
+        for found in _POINTS.finditer(text, start)
+        if not _CLAUSE.match(text, found.end()) and not _OF_WORDS.match(text, found.end())
+    ]
+    return max(places + things, default=None)
+
+
 def approves(text: str) -> bool:
     """Return whether a text says that all is well, and nothing else."""
     words = plain(text[:_MOST_CHARS])

@@ -70,6 +70,7 @@ def perception_of(engines: Engines, call: Call, recogniser: str) -> Perception:
         latencies=engines.latencies,
         engines={Source.STT: recogniser},
         events=call.events,
+        rules=engines.deployment.language().perceived,
     )
 
 

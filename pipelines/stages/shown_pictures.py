@@ -4,8 +4,8 @@ Input: files in base64 of the call's messages (RTVI's ``send-file``), one at a t
 holder of the caller's pictures (``CallerCamera``), from which the turn takes them. The bounds and checks are
 those of a typed turn: a file is read by the one thread for all clients, and counted into the session before
 it is held; a file that is refused costs the client an answer and the call nothing. What one call may have
-read is limited before it is read, since a small file may be a large picture. Files that wait at the end of a
-private pause are dropped: a turn after it is stored and recorded.
+read is limited before it is read, since a small file may be a large picture. What waits at the end of a
+private pause is dropped, frames of the camera and of a screen too: a turn after it is stored and recorded.
 """
 
 from parley.core.call_events import PrivatePauseEnded
@@ -70,4 +70,4 @@ class ShownPictures:
 
     def _on_pause_ended(self, _event: PrivatePauseEnded) -> None:
         self._pauses += 1
-        self._camera.take_files()
+        self._camera.forget()

@@ -29,8 +29,9 @@ goodbye, and be cut by the end of the call.
 While a human has the session, or the caller waits for one (``core.tiers``), no model is asked, neither for a
 turn nor ahead of its end.
 
-Where the model sees, the newest picture of the caller's camera is committed with the turn (``camera``). While
-the camera is on, nothing is foreseen: the picture of a guess would be another than that of the turn.
+Where the model sees, a picture of the caller's camera is committed with the turn (``camera``): the one
+nearest the last word that points ("what is this?"), and without such a word the newest. While the camera is
+on, nothing is foreseen: the picture of a guess would be another than that of the turn.
 
 A question for which the client has no turn left (``take_turn``) is committed and not asked either: the caller
 hears why, and the call continues. Messages with the role of the system or of a developer stay in the context
@@ -477,7 +478,10 @@ class CommitGate(FrameProcessor):
             )
 
     async def _commit(self, said: str, *, is_typed: bool) -> None:
-        seen, pictures = await asyncio.gather(self._perceived(said), self._pictures())
+        # Files were counted when they came: a client was sent the refusal of one too many.
+        files = self._camera.take_files()
+        seen = await self._perceived(said)
+        pictures = await self._pictures(files, seen.pointed_us)
         await self._conversation.user_turn(
             said,
             transport=self._transport,
@@ -490,11 +494,18 @@ class CommitGate(FrameProcessor):
     async def _perceived(self, said: str) -> Perceived:
         return await self._perceive(said) if self._perceive is not None else Perceived("", ())
 
-    async def _pictures(self) -> list[Picture]:
-        """Return what the caller shows at the end of a turn."""
-        # Files were counted when they came: a client was sent the refusal of one too many.
-        files = self._camera.take_files()
-        seen = await self._camera.look()
+    async def _pictures(self, files: Sequence[Picture], pointed_us: int | None) -> list[Picture]:
+        """Return what the caller shows with a turn.
+
+        Args:
+            files: that the client has sent with it.
+            pointed_us: when its words pointed; None where they did not.
+        """
+        at_s = None
+        if pointed_us is not None:
+            ago_us = self._conversation.clock.now_us() - pointed_us
+            at_s = asyncio.get_running_loop().time() - ago_us / 1_000_000
+        seen = await self._camera.look(at_s)
         if seen and self._conversation.take_pictures(seen):
             logger.info(f"{self}: a turn has no picture, because its session has taken too many in a minute")
             seen = []

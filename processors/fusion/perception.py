@@ -58,9 +58,11 @@ from parley.core.timeline import (
     SpokenWord,
     TextPayload,
 )
+from parley.language.perceived import NoPerceived, PerceivedRules
 from parley.models.stt import Transcript
 from parley.processors.dialogue.engine_llm import text_of
 from parley.processors.fusion.perceived_events import PerceivedEvents
+from parley.processors.fusion.pointing import pointed_us
 from parley.processors.fusion.tag_alignment import align_tags
 from parley.processors.perception.engine_stt import BEGAN_S
 from parley.processors.perception.hosted_words import HostedWord, hosted_words, speaker_stretches
@@ -133,10 +135,13 @@ class Perceived:
         text: text for the model: the words with their salient annotations; empty when nothing adds to the
             words.
         tokens: the annotated words, as JSON objects.
+        pointed_us: when the last words that point were said, or something was pointed at without such words;
+            None without either.
     """
 
     text: str
     tokens: Sequence[dict[str, object]]
+    pointed_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -163,10 +168,12 @@ class _Said:
     Attributes:
         start_us: when they began.
         arrival_us: when they were final.
+        words: with their times; all of them as one where the recogniser gives no times.
     """
 
     start_us: int
     arrival_us: int
+    words: tuple[SpokenWord, ...]
 
 
 class Perception(FrameProcessor):
@@ -180,6 +187,7 @@ class Perception(FrameProcessor):
         engines: engine that reports in each stream; one that is not named starts without a prior in each
             call.
         events: events of the call; voices, words and typed text are published as they come.
+        rules: rules of the caller's language for words that point.
     """
 
     def __init__(
@@ -191,8 +199,10 @@ class Perception(FrameProcessor):
         latencies: LearntLatencies | None = None,
         engines: Mapping[Source, str] = MappingProxyType({}),
         events: CallEvents | None = None,
+        rules: PerceivedRules = NoPerceived(),
     ) -> None:
         super().__init__(enable_direct_mode=True)
+        self._rules = rules
         events = events or CallEvents()
         self._notices = PerceivedEvents(events)
         events.subscribe(WordsDiscarded, self._on_words_discarded)
@@ -288,6 +298,7 @@ class Perception(FrameProcessor):
                     self._advance()
         except TimeoutError:
             self._advance(overdue=True)
+        words = [word for each in self._said for word in each.words]
         tokens = self._turn()
         self._write()
         rendering = self._settings.rendering
@@ -296,7 +307,7 @@ class Perception(FrameProcessor):
         named = len(self._speakers) > 1 and any(token.speaker_id is not None for token in shown)
         adds = named or any(tags(t, rendering) for t in shown)
         text = render(shown, rendering, named=named) if adds else ""
-        return Perceived(text, [_as_json(token) for token in tokens])
+        return Perceived(text, [_as_json(token) for token in tokens], pointed_us(words, tokens, self._rules))
 
     def _on_words_discarded(self, _event: WordsDiscarded) -> None:
         """Exclude the words since the last turn from the next one."""
@@ -492,7 +503,9 @@ class Perception(FrameProcessor):
                 start_us = min(known.start_us, start_us)
             self._revisions[identity] = _Revised(revision, start_us, event_us, arrival_us)
         if final:
-            self._said.append(_Said(start_us, arrival_us))
+            words = payload.words if isinstance(payload, SpeechPayload) else ()
+            words = words or (SpokenWord(payload.text, start_us, event_us),)
+            self._said.append(_Said(start_us, arrival_us, words))
         annotation = Annotation(
             event_us, arrival_us, stream, payload, confidence=min(1.0, max(0.0, confidence)), final=final
         )

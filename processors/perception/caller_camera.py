@@ -1,16 +1,18 @@
-"""Pictures of the caller in a call by turns: the newest of the camera and of a shared screen, and those that
-the caller shows.
+"""Pictures of the caller in a call by turns: one of the camera, one of a shared screen, and those that the
+caller shows.
 
     transport.input -> CallerCamera (pictures stop here) -> ...
 
 Input: frames, as the transport has decoded them off the loop. Output: nothing; the commit gate takes the
-pictures with ``look`` when a turn is over. Of each source one frame is kept, and a newer one replaces it. A
-program may also show pictures with a turn (``core.pictures.SHOWN``): they wait for the next one, at most
-``MOST_SHOWN``, the newest. Pictures are scaled and encoded only when a turn takes them, in a thread, with a
-deadline: one that is late or no picture costs the turn this picture and nothing else. Files that a client
-has sent (``pipelines.stages.shown_pictures``) were read and counted when they came.
+pictures with ``look`` when a turn is over. Where its words point ("what is this?"), it takes the frame
+nearest to the last of them, and otherwise the newest: what was held up is often lowered while the turn waits
+for its end. Of each source some seconds of frames are held (``held_frames``). A program may also show
+pictures with a turn (``core.pictures.SHOWN``): they wait for the next one, at most ``MOST_SHOWN``, the
+newest. Pictures are scaled and encoded only when a turn takes them, in a thread, with a deadline: one that is
+late or no picture costs the turn this picture and nothing else. Files of a client
+(``pipelines.stages.shown_pictures``) were read and counted when they came.
 
-A frame of a source that is older than ``STALE_S`` is not taken. The camera is off, or it has frozen, and the
+No frame is taken of a source that has sent none for ``STALE_S``. The camera is off, or it has frozen, and the
 caller does not show any more what is on it. A screen that is still sends pictures like any other.
 """
 
@@ -24,8 +26,10 @@ from pipecat.frames.frames import Frame, InputImageRawFrame
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 
 from parley.core.errors import MediaError
+from parley.core.frame_facts import CAPTURED_S
 from parley.core.pictures import CAMERA, SCREEN, SHOWN, Picture
 from parley.models.pictures import VisionSettings, decoded_file, picture_of_image, picture_of_pixels
+from parley.processors.perception.held_frames import HeldFrames
 from parley.processors.perception.picture_sources import STALE_S, source_of
 
 # A model reads no more at a time with attention, and decoded pictures are large.
@@ -46,8 +50,12 @@ class TurnPictures(Protocol):
         """Return the files for a turn, once each."""
         ...
 
-    async def look(self) -> list[Picture]:
-        """Return the pictures for a turn."""
+    async def look(self, at_s: float | None = None) -> list[Picture]:
+        """Return the pictures for a turn.
+
+        Args:
+            at_s: moment at which its words point, in the time of the loop; None where they do not.
+        """
         ...
 
 
@@ -60,7 +68,7 @@ class NoCamera:
         """Return no files."""
         return []
 
-    async def look(self) -> list[Picture]:
+    async def look(self, at_s: float | None = None) -> list[Picture]:
         """Return no pictures."""
         return []
 
@@ -79,8 +87,8 @@ class CallerCamera(FrameProcessor):
         # It runs in the task that pushes the caller's audio.
         super().__init__(enable_direct_mode=True)
         self._settings = settings
-        # The newest frame of each source, and when it came, in the time of the loop.
-        self._newest: dict[str, tuple[InputImageRawFrame, float]] = {}
+        # By source.
+        self._held: dict[str, HeldFrames] = {}
         self._shown: deque[InputImageRawFrame] = deque(maxlen=MOST_SHOWN)
         self._files: list[Picture] = []
         self.refused = 0
@@ -88,7 +96,8 @@ class CallerCamera(FrameProcessor):
     @property
     def is_on(self) -> bool:
         """True when a turn that ends now has a picture."""
-        return bool(self._shown or self._files) or any(map(_is_fresh, self._newest.values()))
+        now_s = asyncio.get_running_loop().time()
+        return bool(self._shown or self._files) or any(held.is_fresh(now_s) for held in self._held.values())
 
     @property
     def holds_most(self) -> bool:
@@ -111,28 +120,35 @@ class CallerCamera(FrameProcessor):
         elif (source := source_of(frame)) == SHOWN:
             self._shown.append(frame)
         elif self._settings.camera:
-            self._newest[source] = frame, asyncio.get_running_loop().time()
+            captured_s = CAPTURED_S.of(frame)
+            if captured_s is None:
+                captured_s = asyncio.get_running_loop().time()
+            self._held.setdefault(source, HeldFrames()).hold(frame, captured_s)
 
-    async def look(self) -> list[Picture]:
-        """Return the pictures for a turn: frames that were shown, once each, the screen and the camera."""
+    async def look(self, at_s: float | None = None) -> list[Picture]:
+        """Return the pictures for a turn: frames that were shown, once each, the screen and the camera.
+
+        Args:
+            at_s: moment at which its words point, in the time of the loop; None where they do not.
+        """
         shown = list(self._shown)
         self._shown.clear()
         found = [await self._encoded(frame, self._settings.longest_px) for frame in shown]
-        if (frame := self._of(SCREEN)) is not None:
+        if (frame := self._of(SCREEN, at_s)) is not None:
             # Its text is to be read: a screen is not scaled down to the size of a camera.
             screen = await self._encoded(frame, self._settings.longest_px)
             found.append(None if screen is None else replace(screen, source=SCREEN))
-        if (frame := self._of(CAMERA)) is not None:
+        if (frame := self._of(CAMERA, at_s)) is not None:
             found.append(await self._encoded(frame, self._settings.camera_px))
         return [picture for picture in found if picture is not None]
 
-    def _of(self, source: str) -> InputImageRawFrame | None:
-        """Return the newest frame of a source; None when it is off, has frozen, or sent no picture."""
-        newest = self._newest.get(source)
-        if newest is None or _is_fresh(newest):
-            return None if newest is None else newest[0]
-        # The frame is of no use any more.
-        del self._newest[source]
+    def _of(self, source: str, at_s: float | None) -> InputImageRawFrame | None:
+        """Return the frame of a source nearest a moment; None when it is off, has frozen, or sent none."""
+        held = self._held.get(source)
+        if held is None or held.is_fresh(asyncio.get_running_loop().time()):
+            return None if held is None else held.nearest(at_s)
+        # The frames are of no use any more.
+        del self._held[source]
         logger.info(f"{self}: the {source} has sent nothing for {STALE_S:g} s; the turn has no picture of it")
         return None
 
@@ -147,16 +163,16 @@ class CallerCamera(FrameProcessor):
                 logger.warning(f"{self}: a turn has no picture: {error or 'encoding it took too long'}")
             return None
 
-    async def cleanup(self) -> None:
-        """Forget the pictures."""
-        await super().cleanup()
-        self._newest.clear()
+    def forget(self) -> None:
+        """Drop all pictures and frames so far."""
+        self._held.clear()
         self._shown.clear()
         self._files.clear()
 
-
-def _is_fresh(newest: tuple[InputImageRawFrame, float]) -> bool:
-    return asyncio.get_running_loop().time() - newest[1] <= STALE_S
+    async def cleanup(self) -> None:
+        """Forget the pictures."""
+        await super().cleanup()
+        self.forget()
 
 
 def _picture_of(frame: InputImageRawFrame, settings: VisionSettings, longest_px: int) -> Picture:

@@ -39,6 +39,32 @@ def test_words_before_the_gesture_count_too():
 
 
 @pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("What is this?", "this"),
+        ("how much is this lamp", "this"),
+        ("this one or that one", "that one"),
+        ("what is over there, please", "over there"),
+        ("the lamp that I bought", None),
+        ("is there a fee", None),
+        ("is that right", None),
+        ("this is the one that I bought", "this"),
+        ("", None),
+    ],
+)
+def test_the_last_words_that_point_are_found(said: str, words: str | None):
+    span = RULES.last_pointing(said)
+    assert (None if span is None else said[slice(*span)]) == words
+
+
+def test_of_a_long_text_the_end_is_read():
+    said = "and " * 100_000 + "what is this"
+    with processor_deadline():
+        span = RULES.last_pointing(said)
+    assert span is not None and said[slice(*span)] == "this"
+
+
+@pytest.mark.parametrize(
     "said", ["this is fine", "That's okay, thanks.", "fine", "Okay, fine, thank you.", "no problem"]
 )
 def test_consent_alone_approves(said: str):
@@ -72,6 +98,7 @@ def test_two_wishes_are_compared(first: str, second: str, opposed: bool):
 def test_a_long_text_is_read_in_linear_time(unit: str):
     with processor_deadline():
         RULES.name_referent(unit * 100_000, "the lamp", unit * 100_000)
+        RULES.last_pointing(unit * 100_000)
         RULES.approves(unit * 100_000)
         RULES.opposes(unit * 100_000, unit * 100_000)
 
@@ -79,5 +106,6 @@ def test_a_long_text_is_read_in_linear_time(unit: str):
 def test_a_language_without_rules_takes_words_as_they_are():
     rules = NoPerceived()
     assert rules.name_referent("this", "the lamp", "what is") == "what is this"
+    assert rules.last_pointing("what is this") is None
     assert not rules.approves("fine")
     assert not rules.opposes("cancel it", "no")

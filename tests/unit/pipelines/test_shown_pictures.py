@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from pipecat.frames.frames import InputImageRawFrame
+from pipecat.processors.frame_processor import FrameDirection
 
 from parley.core.call_events import PrivatePauseEnded
 from parley.core.errors import CapacityError, MediaError
@@ -72,7 +74,10 @@ async def test_what_waits_at_the_end_of_a_private_pause_is_dropped(bench: Bench)
         bench.events.publish(PrivatePauseEnded(bench.events.now_ms(), "time"))
 
     await bench.shown.take(png())
+    frame = InputImageRawFrame(image=bytes(64 * 48 * 3), size=(64, 48), format="RGB")
+    await bench.camera.process_frame(frame, FrameDirection.DOWNSTREAM)
     await end_pause()
+    assert not bench.camera.is_on and await bench.camera.look() == []
     assert bench.camera.take_files() == []
     # One that is still being read is of the pause, too.
     await asyncio.gather(bench.shown.take(png(red=50)), end_pause())

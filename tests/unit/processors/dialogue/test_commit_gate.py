@@ -1,12 +1,16 @@
 """The gate in a running pipeline, on virtual time, over a real session store."""
 
 import asyncio
+import base64
+import io
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 from pipecat.frames.frames import (
     CancelFrame,
     Frame,
@@ -608,6 +612,38 @@ def test_files_that_a_client_sends_go_with_the_next_turn(tmp_path: Path):
         assert "pictures" not in second.payload
 
     play(tmp_path, scenario, camera=camera)
+
+
+def test_a_word_that_points_takes_the_picture_of_its_moment(tmp_path: Path):
+    camera = CallerCamera(VisionSettings())
+    moments_us: list[int | None] = []
+    levels: list[int] = []
+
+    async def perceive(_said: str) -> Perceived:
+        return Perceived("", (), moments_us.pop())
+
+    async def scenario(bench: Bench) -> None:
+        clock = bench.conversation.clock
+
+        def note(event: PicturesTaken) -> None:
+            for each in event.pictures:
+                image = Image.open(io.BytesIO(base64.b64decode(each.data)))
+                levels.append(round(float(np.mean(np.asarray(image)))))
+
+        bench.events.subscribe(PicturesTaken, note)
+        for question, looks_back in (("What is this?", True), ("And now?", False)):
+            pointed_us = 0
+            for level in (40, 120, 200):
+                await camera.process_frame(frame(level), FrameDirection.DOWNSTREAM)
+                if level == 120:
+                    pointed_us = clock.now_us()
+                await asyncio.sleep(0.6)
+            moments_us.append(pointed_us if looks_back else None)
+            await bench.say(question)
+            await asyncio.sleep(1)
+
+    play(tmp_path, scenario, camera=camera, perceive=perceive)
+    assert levels == [120, 200]
 
 
 def test_a_screen_is_shown_apart_from_the_camera_and_named(tmp_path: Path):

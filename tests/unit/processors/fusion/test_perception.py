@@ -33,6 +33,7 @@ from parley.core.timeline import (
     Source,
     VisionPayload,
 )
+from parley.language import find_language
 from parley.models.stt import Transcript
 from parley.processors.fusion.perception import Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
@@ -189,6 +190,7 @@ def play(
                     settings=PerceptionSettings(**chosen),
                     latencies=latencies,
                     engines=EARS,
+                    rules=find_language("en").perceived,
                 )
                 bench = Bench(perception, conversation, store, events)
                 before(bench)
@@ -345,6 +347,20 @@ def test_words_happen_where_they_end(tmp_path: Path):
         (report,) = await bench.reports()
         assert report.event_us == arrived_us - 300_000
         assert report.payload["body"]["words"][-1]["end_us"] == report.event_us
+
+    play(tmp_path, scenario)
+
+
+def test_a_turn_knows_when_it_pointed(tmp_path: Path):
+    async def scenario(bench: Bench) -> None:
+        await bench.hears("what is this and what does it cost")
+        ended_us = bench.clock.now_us() - 10_000 - 100_000
+        await asyncio.sleep(1)
+        seen = await bench.perception.take("what is this and what does it cost")
+        # The third of eight words of 200 ms.
+        assert seen.pointed_us == ended_us - 5 * 200_000 - 100_000
+        await bench.hears("and the fee")
+        assert (await bench.perception.take("and the fee")).pointed_us is None
 
     play(tmp_path, scenario)
 
