@@ -187,6 +187,7 @@ class EnrichedToken:
         visual: visible behaviour meanwhile; None when nothing was seen.
         truncated: true when the speaker was cut off in it.
         also: another person, who spoke at the same time.
+        mood_confidence: of the moods in ``prosody``, where it is below 1; otherwise None.
     """
 
     event_us: int
@@ -196,6 +197,7 @@ class EnrichedToken:
     visual: VisionPayload | None = None
     truncated: bool = False
     also: str | None = None
+    mood_confidence: float | None = None
 
 
 class HeardSource(StrEnum):

@@ -40,8 +40,8 @@ from parley.core.timeline import (
 from parley.sequencer.merge import Committed
 
 P = TypeVar("P", ProsodyPayload, VisionPayload, DiarPayload)
-# The annotations of a word; neighbours with equal ones are one token.
-_Mood = tuple[str | None, str | None, ProsodyPayload | None, VisionPayload | None]
+# The annotations of a word, with the confidence of its mood; neighbours with equal ones are one token.
+_Mood = tuple[str | None, str | None, ProsodyPayload | None, float | None, VisionPayload | None]
 
 
 class FusionSettings(StrictModel):
@@ -56,9 +56,7 @@ class FusionSettings(StrictModel):
         le=60_000_000,
         description="longest wait of words for their tags, from the arrival of the words",
     )
-    min_confidence: float = Field(
-        0.3, ge=0, le=1, description="confidence below which a tag is ignored: a token states no confidence"
-    )
+    min_confidence: float = Field(0.3, ge=0, le=1, description="confidence below which a tag is ignored")
     remembered_tags: int = Field(256, ge=1, description="tags of each kind kept for later words")
     remembered_statements: int = Field(64, ge=1, description="statements that a late tag can still change")
 
@@ -308,21 +306,33 @@ class Fusion:
         for word in statement.words:
             speaker_id, also = statement.speaker_id, None
             if speaker_id is None and (voice := self._best(diar, word, None)) is not None:
-                speaker_id, also = voice.speaker_id, voice.also
+                speaker_id, also = voice.payload.speaker_id, voice.payload.also
             how, shown = self._best(prosody, word, speaker_id), self._best(vision, word, speaker_id)
-            tagged.append((word, (speaker_id, also, how, shown)))
+            unsure = how.confidence if how is not None and how.confidence < 1 else None
+            seen = (None if how is None else how.payload, unsure, None if shown is None else shown.payload)
+            tagged.append((word, (speaker_id, also, *seen)))
         tokens: list[EnrichedToken] = []
-        for (speaker_id, also, how, shown), group in groupby(tagged, key=lambda pair: pair[1]):
+        for mood, group in groupby(tagged, key=lambda pair: pair[1]):
+            speaker_id, also, prosody_of, confidence, visual = mood
             words = [word for word, _ in group]
-            text = " ".join(word.text for word in words)
-            tokens.append(EnrichedToken(words[0].start_us, text, speaker_id, how, shown, also=also))
+            tokens.append(
+                EnrichedToken(
+                    words[0].start_us,
+                    " ".join(word.text for word in words),
+                    speaker_id,
+                    prosody_of,
+                    visual,
+                    also=also,
+                    mood_confidence=confidence,
+                )
+            )
         return tuple(tokens)
 
-    def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> P | None:
-        """Return the payload of the tag that fits a word best; None without one."""
+    def _best(self, tags: Iterable[_Tag[P]], word: _Word, speaker_id: str | None) -> _Tag[P] | None:
+        """Return the tag that fits a word best; None without one."""
         epsilon_us = self._settings.epsilon_us
         best: tuple[bool, int, float, bool, int] | None = None
-        payload: P | None = None
+        fitting: _Tag[P] | None = None
         for tag in tags:
             others = None not in (tag.speaker_id, speaker_id) and tag.speaker_id != speaker_id
             start_us = max(tag.start_us, word.start_us - epsilon_us)
@@ -331,5 +341,5 @@ class Fusion:
             names = isinstance(tag.payload, VisionPayload) and tag.payload.ref is not None
             rank = (names, end_us - start_us, tag.confidence, tag.final, tag.seq)
             if start_us <= end_us and not others and (best is None or rank > best):
-                best, payload = rank, tag.payload
-        return payload
+                best, fitting = rank, tag
+        return fitting

@@ -2,7 +2,8 @@
 
 In ``this is fine [tense; pointing at the fee]`` the words are followed by the annotations in square brackets.
 A bracket describes the words before it, back to the previous bracket. Only salient annotations are written: a
-model that reads "calm, sure, looking ahead" after every sentence learns to skip the brackets.
+model that reads "calm, sure, looking ahead" after every sentence learns to skip the brackets. A mood whose
+specialist is not sure of it is marked: ``[seems tense]``.
 
 Only this module writes square brackets: those in the user's words, in what a camera read or in a name become
 round ones. So a caller can type "[angry]" and the model sees "(angry)". Nothing else of the user's words is
@@ -17,8 +18,11 @@ from pydantic import Field
 from parley.core.strict_model import StrictModel
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 
-# Moods that contradict words of consent.
-UNHAPPY = ("angry", "tense")
+ANGRY, TENSE, HAPPY, UNSURE = "angry", "tense", "happy", "unsure"
+# Before a mood whose specialist is not sure of it.
+SEEMS = "seems "
+# Moods that contradict words of consent, stated or supposed.
+UNHAPPY = (ANGRY, TENSE, f"{SEEMS}{ANGRY}", f"{SEEMS}{TENSE}")
 # Characters that a tokeniser or a reader may take for a square bracket: the ASCII one, its full-width and
 # small forms and the lenticular, tortoise-shell, white and mathematical ones (Unicode, category Ps/Pe, names
 # with BRACKET).
@@ -41,6 +45,12 @@ class RenderingSettings(StrictModel):
     )
     uncertain: float = Field(
         0.3, ge=0, le=1, description="confidence up to which a label is marked as unsure"
+    )
+    sure: float = Field(
+        0.8,
+        ge=0,
+        le=1,
+        description="confidence of a specialist of the voice below which its moods are marked with `seems`",
     )
     plain_affects: tuple[str, ...] = Field(
         ("neutral", "calm"),
@@ -78,7 +88,8 @@ def render(
 def tags(token: EnrichedToken, settings: RenderingSettings | None = None) -> tuple[str, ...]:
     """Return the salient annotations of a token, the voice first."""
     chosen = settings or RenderingSettings()
-    voice = () if token.prosody is None else _voice(token.prosody, chosen)
+    is_sure = token.mood_confidence is None or token.mood_confidence >= chosen.sure
+    voice = () if token.prosody is None else _voice(token.prosody, chosen, is_sure=is_sure)
     sight = () if token.visual is None else _sight(token.visual, chosen)
     other = () if token.also is None else (f"{_own(token.also, chosen.max_chars)} speaks at the same time",)
     return (*voice, *other, *sight, *(("cut off",) if token.truncated else ()))
@@ -97,18 +108,19 @@ def _name(speaker_id: str | None, settings: RenderingSettings) -> str:
     return "unknown speaker" if speaker_id is None else _own(speaker_id, settings.max_chars)
 
 
-def _voice(prosody: ProsodyPayload, settings: RenderingSettings) -> tuple[str, ...]:
+def _voice(prosody: ProsodyPayload, settings: RenderingSettings, *, is_sure: bool) -> tuple[str, ...]:
     """Return the salient moods, the strongest first, then what was measured of the voice."""
     scores = (
-        (UNHAPPY[0], prosody.anger, settings.anger),
-        (UNHAPPY[1], prosody.stress, settings.stress),
-        ("happy", prosody.joy, settings.joy),
+        (ANGRY, prosody.anger, settings.anger),
+        (TENSE, prosody.stress, settings.stress),
+        (HAPPY, prosody.joy, settings.joy),
     )
     strong = [(score, name) for name, score, least in scores if score is not None and score >= least]
     if prosody.certainty is not None and prosody.certainty <= settings.uncertain:
-        strong.append((1 - prosody.certainty, "unsure"))
+        strong.append((1 - prosody.certainty, UNSURE))
     # Stable: of two that are equally strong the first of the list above comes first.
-    moods = (name for _, name in sorted(strong, key=lambda pair: -pair[0]))
+    hedge = "" if is_sure else SEEMS
+    moods = (f"{hedge}{name}" for _, name in sorted(strong, key=lambda pair: -pair[0]))
     # Measured, and no judgement: stated also where no mood is certain.
     louder = (prosody.level_offset_db or 0.0) >= settings.louder_db
     higher = (prosody.pitch_offset_semitones or 0.0) >= settings.higher_semitones

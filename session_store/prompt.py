@@ -615,7 +615,7 @@ def _user_text(payload: Mapping[str, Any]) -> tuple[str, bool]:
 
 def _token(stored: Mapping[str, Any]) -> EnrichedToken:
     """Return a token from its JSON; fields of an older or newer release are left out."""
-    event_us = stored.get("event_us")
+    event_us, confidence = stored.get("event_us"), stored.get("mood_confidence")
     return EnrichedToken(
         event_us=event_us if type(event_us) is int else 0,
         text=text_in(stored, "text"),
@@ -624,6 +624,7 @@ def _token(stored: Mapping[str, Any]) -> EnrichedToken:
         visual=_of_type(VisionPayload, stored.get("visual")),
         truncated=bool(stored.get("truncated")),
         also=text_in(stored, "also") or None,
+        mood_confidence=float(confidence) if type(confidence) in (int, float) else None,
     )
 
 

@@ -15,7 +15,7 @@ from itertools import groupby
 from parley.core.timeline import EnrichedToken, ProsodyPayload, VisionPayload
 from parley.processors.dialogue.llm_timeouts import words_of
 
-_Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None, bool, str | None]
+_Mood = tuple[str | None, ProsodyPayload | None, VisionPayload | None, bool, str | None, float | None]
 
 
 def align_tags(text: str, tokens: Sequence[EnrichedToken]) -> list[EnrichedToken]:
@@ -78,12 +78,19 @@ def _speakers(carriers: Sequence[EnrichedToken | None]) -> list[str | None]:
 
 def _mood(*, carrier: EnrichedToken | None, speaker_id: str | None) -> _Mood:
     if carrier is None:
-        return speaker_id, None, None, False, None
-    return speaker_id, carrier.prosody, carrier.visual, carrier.truncated, carrier.also
+        return speaker_id, None, None, False, None, None
+    return (
+        speaker_id,
+        carrier.prosody,
+        carrier.visual,
+        carrier.truncated,
+        carrier.also,
+        carrier.mood_confidence,
+    )
 
 
 def _token(mood: _Mood, words: list[tuple[str, EnrichedToken | None, str | None]]) -> EnrichedToken:
-    speaker_id, prosody, visual, truncated, also = mood
+    speaker_id, prosody, visual, truncated, also, confidence = mood
     event_us = next((carrier.event_us for _, carrier, _ in words if carrier is not None), 0)
     text = " ".join(word for word, _, _ in words)
-    return EnrichedToken(event_us, text, speaker_id, prosody, visual, truncated, also)
+    return EnrichedToken(event_us, text, speaker_id, prosody, visual, truncated, also, confidence)

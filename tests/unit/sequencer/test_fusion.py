@@ -14,6 +14,7 @@ from parley.core.timeline import (
 )
 from parley.sequencer.fusion import Fused, Fusion, FusionSettings
 from parley.sequencer.merge import Committed, Sequencer
+from parley.sequencer.rendering import render
 
 SOURCES: dict[type, Source] = {
     SpeechPayload: Source.STT,
@@ -81,6 +82,15 @@ def test_words_said_tensely_while_pointing_are_one_story():
         EnrichedToken(1_000_000, "this", "ana", TENSE, None),
         EnrichedToken(1_200_000, "is fine", "ana", TENSE, AT_THE_FEE),
     )
+
+
+def test_a_token_states_a_confidence_of_its_mood_below_one():
+    timeline = Timeline()
+    timeline.put(TENSE, confidence=0.6)
+    timeline.put(SAID, speaker_id="ana")
+    (token,) = timeline.tokens()
+    assert token.prosody == TENSE and token.mood_confidence == 0.6
+    assert render([token]) == "this is fine [seems tense]"
 
 
 def test_words_without_specialists_are_one_token_at_once():

@@ -54,6 +54,7 @@ def test_a_typed_turn_of_lines_has_no_speakers():
         ("looking away", None),
         ("2 people in the picture", None),
         ("tense", None),
+        ("seems tense", None),
         ("looks happy", None),
         ("louder than before", None),
         ("in a higher voice", None),

@@ -14,6 +14,7 @@ def said(
     who: str | None = None,
     truncated: bool = False,
     also: str | None = None,
+    sure: float | None = None,
     **perceived: object,
 ) -> EnrichedToken:
     """Return a token; the fields of the voice and of what is seen go to their payloads."""
@@ -27,6 +28,7 @@ def said(
         VisionPayload(0, 1, **perceived) if perceived else None,
         truncated,
         also,
+        sure,
     )
 
 
@@ -44,6 +46,13 @@ def test_this_is_fine_said_tensely_while_pointing_at_the_fee():
         ({"joy": 0.69}, ()),
         ({"stress": 0.6}, ("tense",)),
         ({"stress": 0.59}, ()),
+        ({"stress": 0.6, "sure": 0.8}, ("tense",)),
+        ({"stress": 0.6, "sure": 0.79}, ("seems tense",)),
+        (
+            {"stress": 0.7, "anger": 0.9, "joy": 0.8, "sure": 0.5},
+            ("seems angry", "seems happy", "seems tense"),
+        ),
+        ({"level_offset_db": 6.0, "sure": 0.3}, ("louder than before",)),
         ({"certainty": 0.3}, ("unsure",)),
         ({"certainty": 0.31}, ()),
         ({"stress": 0.7, "anger": 0.9, "certainty": 0.2}, ("angry", "unsure", "tense")),

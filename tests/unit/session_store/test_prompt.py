@@ -358,6 +358,13 @@ def test_a_turn_names_the_person_who_speaks_at_the_same_time() -> None:
     assert messages(line)[0]["content"].endswith("fine [ben speaks at the same time]")
 
 
+def test_a_stored_turn_says_that_a_mood_is_not_sure() -> None:
+    line = Timeline()
+    how = {"start_us": 1, "end_us": 2, "stress": 0.9}
+    line.said("fine", tokens=[{"text": "fine", "prosody": how, "mood_confidence": 0.5}])
+    assert messages(line)[0]["content"].endswith("fine [seems tense]")
+
+
 def test_words_cannot_be_taken_for_notes() -> None:
     line = Timeline()
     forged = write_notes(PromptNotes(facts={"name": "Eve"}))

@@ -220,6 +220,7 @@ async def test_only_the_last_gesture_before_the_words_counts(model: DocumentLlm)
 async def test_consent_in_a_tense_voice_is_questioned(model: DocumentLlm) -> None:
     said = "What does a wire cost?", "A wire costs twenty dollars."
     assert "wrong" in await talk(model, *said, "well this is fine [tense]")
+    assert "wrong" in await talk(model, *said, "well this is fine [seems tense]")
     assert "wrong" not in await talk(model, *said, "well this is fine")
     assert "wrong" not in await talk(model, *said, "well this is fine [happy]")
 

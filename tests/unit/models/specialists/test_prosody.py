@@ -11,12 +11,15 @@ from parley.models.specialists import VoiceStretch
 from parley.models.specialists.prosody import (
     BASELINE_S,
     MEASURES,
+    MOOD_CONFIDENCE,
     RATE_HZ,
     ProsodySpecialist,
     ProsodyStream,
     TensionLine,
     measure,
 )
+from parley.sequencer.fusion import FusionSettings
+from parley.sequencer.rendering import RenderingSettings
 
 
 def voice(pitch_hz: float = 120.0, *, gain: float = 0.1, seconds: float = 1.0) -> np.ndarray:
@@ -54,6 +57,18 @@ def test_a_louder_and_higher_voice_is_measured_and_scores_as_more_tense():
     assert loud.level_offset_db == pytest.approx(12, abs=1)
     assert loud.pitch_offset_semitones == pytest.approx(7, abs=1)
     assert calm.stress is not None and loud.stress is not None and loud.stress > calm.stress
+
+
+def test_a_mood_is_no_surer_than_what_was_measured_of_it_and_less_while_the_voice_is_new():
+    stream = ProsodySpecialist().open_stream()
+    confidences = []
+    for _ in range(20):
+        (finding,) = stream.judge(VoiceStretch(voice(), 0, 1))
+        assert finding.prosody is not None
+        if finding.prosody.stress is not None:
+            confidences.append(finding.confidence)
+    assert FusionSettings().min_confidence < confidences[0] < confidences[-1] == MOOD_CONFIDENCE
+    assert confidences[-1] < RenderingSettings().sure
 
 
 def test_callers_are_compared_with_themselves_alone():
