@@ -238,7 +238,7 @@ class Perception(FrameProcessor):
         self._judged_us: dict[str, int] = {}
         # Voice without final words so far, and when the last voice ended.
         self._is_voice = self._is_wordless = False
-        self._voice_ended_us = self._silent_since_us = 0
+        self._voice_ended_us = self._silent_since_us = self._learnt_silence_us = 0
         # The newest of each statement since the last turn and when it came out, the longest unrevised first.
         self._fused: dict[int, tuple[int, Fused]] = {}
         # In the same order.
@@ -390,6 +390,7 @@ class Perception(FrameProcessor):
                 self._learnt.add(Source.STT)
         elif final:
             words = self._hear_hosted(hosted_words(frame.result), arrival_us)
+            self._learn_by_silence(arrival_us)
         self._report(
             Source.STT,
             SpeechPayload(frame.text, words),
@@ -404,6 +405,18 @@ class Perception(FrameProcessor):
         if final:
             self._utterances += 1
             self._revisions.pop(identity, None)
+
+    def _learn_by_silence(self, arrival_us: int) -> None:
+        """Learn the latency of a recogniser on another clock: its last word ended with the voice.
+
+        Once for each voice, by the first final words after it. Those that come before its end is noticed say
+        nothing about it.
+        """
+        if self._is_voice or self._learnt_silence_us == self._silent_since_us:
+            return
+        self._learnt_silence_us = self._silent_since_us
+        self._apply(Learn(Source.STT, max(0, arrival_us - self._silent_since_us)))
+        self._learnt.add(Source.STT)
 
     def _hear_hosted(self, hosted: Sequence[HostedWord], arrival_us: int) -> tuple[SpokenWord, ...]:
         """Report the speakers of a hosted recogniser's words; return the words on the session clock.

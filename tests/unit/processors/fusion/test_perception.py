@@ -37,6 +37,7 @@ from parley.language import find_language
 from parley.models.stt import Transcript
 from parley.processors.fusion.perception import Perception, PerceptionSettings
 from parley.processors.perception.engine_stt import BEGAN_S
+from parley.processors.perception.hosted_words import HostedWord
 from parley.runtime.event_stream import CallEvents
 from parley.sequencer.calibration import LearntLatencies
 from parley.sequencer.fusion import FusionSettings
@@ -337,6 +338,35 @@ def test_what_one_call_learns_is_the_prior_of_the_next_one_that_learns(tmp_path:
     assert learnt_us() == 180_000
     call(3, "second")
     assert learnt_us() == 210_000
+
+
+def test_the_latency_of_a_hosted_recogniser_is_learnt_by_the_end_of_the_voice(tmp_path: Path):
+    latencies = LearntLatencies()
+
+    async def finals(bench: Bench, *, times: int, ends_first: bool) -> None:
+        for _ in range(times):
+            await bench.voice(active=True)
+            await asyncio.sleep(1)
+            if ends_first:
+                await bench.voice(active=False)
+            # Two of one voice: the second one does not count.
+            for late_s in (0.4, 0.5):
+                await asyncio.sleep(late_s)
+                words = (HostedWord("hello", 0, 300, None),)
+                await bench.worker.queue_frame(TranscriptionFrame("hello", "caller", "", result=words))
+            await asyncio.sleep(0.1)
+            await bench.voice(active=False)
+            await asyncio.sleep(1)
+            await bench.turn("hello")
+
+    def learnt_us(name: str, **how: Any) -> int | None:
+        (tmp_path / name).mkdir()
+        play(tmp_path / name, lambda bench: finals(bench, **how), latencies=latencies)
+        return latencies.prior_us("ears", Source.STT)
+
+    assert learnt_us("before its end", times=3, ends_first=False) is None
+    # From the stated 80 ms, by 10 ms a sample.
+    assert learnt_us("after its end", times=5, ends_first=True) == 130_000
 
 
 def test_words_happen_where_they_end(tmp_path: Path):
