@@ -30,6 +30,7 @@ TECHNIQUES: Mapping[str, tuple[tuple[str, ...], Any]] = MappingProxyType(
         "completeness": (("hearing", "turn"), None),
         "adaptive-wait": (("hearing", "endpoint", "kind"), "timer"),
         ADMISSION: (("server", "admission"), "off"),
+        "specialists": (("hearing", "specialists"), []),
     }
 )
 

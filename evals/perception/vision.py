@@ -8,8 +8,8 @@ brightness and noise. The processor time of a frame is that of the thread.
 picture of the pointing man appears and disappears while a recorded person speaks and while no one speaks.
 Printed are the times from the first such frame at the client to its capture at the server, to the report and
 to its place in the order of events (the replay of the journal has it), and the processor time of the whole
-server per second of a call: without a camera, and with a camera that is watched, decoding of the video
-included.
+server per second of a call, in the arms of ``ARMS``: without specialists, with that of the voice, with a
+camera that is watched, and with all specialists. Decoding of the video is included.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import cv2
@@ -53,6 +54,15 @@ GREY = 110
 # Sizes of the pointing hand against its photograph, and variations of each.
 SCALES, VARIATIONS = (2.0, 1.4, 1.0, 0.85, 0.7, 0.5), 40
 VISION = "vision"
+# Specialists of each arm of the calls; those with the one of the camera have a camera.
+ARMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "none": (),
+        "without_camera": ("prosody",),
+        "watched": ("prosody", VISION),
+        "all": ("prosody", "speakers", VISION),
+    }
+)
 
 
 class FilmedPicture(MediaStreamTrack):
@@ -209,25 +219,26 @@ def _varied(stream: VisionStream, pixels: np.ndarray, seed: int) -> dict[str, An
     return found
 
 
+def deployment_of(rows: Sequence[str], models_dir: Path) -> dict[str, Any]:
+    """Return the deployment of an arm with these specialists."""
+    return {
+        "bot": {"greeting": "Hello there."},
+        "hearing": {"specialists": [{"name": row} for row in rows], "spare_processes": False},
+        "models_dir": str(models_dir.resolve()),
+        "server": {"admission": "off"},
+    }
+
+
 async def _calls(arguments: argparse.Namespace, pointing: np.ndarray) -> dict[str, Any]:
-    """Place the calls with and without a camera; return the figures."""
+    """Place the calls of each arm; return the figures."""
     turns = open_callers(SpeechKind.HUMAN).turns(2 * arguments.calls, arguments.seed)
     spoken = [of_turn(turn, gap_ms=0) for turn in turns]
     figures: dict[str, Any] = {}
     delays: dict[str, list[dict[str, int]]] = {"speaking": [], "silent": []}
-    for name, watches in (("without_camera", False), ("watched", True)):
-        specialists = [{"name": "prosody"}, *([{"name": VISION}] if watches else [])]
+    for name, rows in ARMS.items():
+        watches = VISION in rows
         config = arguments.out_dir / f"vision_{name}.yaml"
-        config.write_text(
-            yaml.safe_dump(
-                {
-                    "bot": {"greeting": "Hello there."},
-                    "hearing": {"specialists": specialists, "spare_processes": False},
-                    "models_dir": str(arguments.models_dir.resolve()),
-                    "server": {"admission": "off"},
-                }
-            )
-        )
+        config.write_text(yaml.safe_dump(deployment_of(rows, arguments.models_dir)))
         shares = []
         async with running("parley", config, arguments.out_dir / f"vision_{name}.log") as server:
             # The children load and measure themselves for some seconds.
@@ -238,7 +249,7 @@ async def _calls(arguments: argparse.Namespace, pointing: np.ndarray) -> dict[st
                 moments = await _call(server.url, spoken[2 * number : 2 * number + 2], camera, pointing)
                 lasted_s = time.monotonic() - began_s
                 shares.append(100 * ((server.cpu_s() or 0.0) - before_s) / lasted_s)
-                if camera is not None:
+                if camera is not None and name == "watched":
                     events = await sessions.newest(server.url)
                     for kind, place in moments:
                         delays[kind].append(delay_of(events, camera.changes_us[place]))
@@ -246,6 +257,9 @@ async def _calls(arguments: argparse.Namespace, pointing: np.ndarray) -> dict[st
         figures[f"{name}_percent_of_a_core"] = round(float(np.mean(shares)), 1)
     figures["camera_percent_of_a_core"] = round(
         figures["watched_percent_of_a_core"] - figures["without_camera_percent_of_a_core"], 1
+    )
+    figures["specialists_percent_of_a_core"] = round(
+        figures["all_percent_of_a_core"] - figures["none_percent_of_a_core"], 1
     )
     for kind, found in delays.items():
         seen = [each for each in found if each]

@@ -1,11 +1,15 @@
 """Figures of the measurement of the camera's specialist."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from parley.configs.load import load_deployment
 from parley.core.errors import PeerError
-from parley.evals.perception.vision import delay_of, summary
+from parley.evals.perception.vision import ARMS, delay_of, deployment_of, summary
+from parley.models.specialists import SPECIALISTS
 from parley.sequencer.merge import SequencerSettings
 from parley.sequencer.operations import Advance, Heartbeat, Join, Operation, Report, to_json
 
@@ -84,3 +88,15 @@ def test_what_was_seen_is_compared_with_what_is_there():
     assert (figures["without_gesture"], figures["gestures_invented"]) == (4, 1)
     assert (figures["smiles_there"], figures["smiles_seen"]) == (2, 1)
     assert (figures["faces_without_smile"], figures["smiles_invented"]) == (3, 1)
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_the_deployment_of_an_arm_has_its_specialists(arm: str, tmp_path: Path):
+    config = tmp_path / "arm.yaml"
+    config.write_text(yaml.safe_dump(deployment_of(ARMS[arm], tmp_path)))
+    assert tuple(each.name for each in load_deployment(config).hearing.specialists) == ARMS[arm]
+
+
+def test_the_last_arm_has_all_specialists_and_the_first_none():
+    first, *_, last = ARMS.values()
+    assert (set(first), set(last)) == (set(), set(SPECIALISTS.names()))

@@ -109,7 +109,7 @@ def test_an_invalid_answer_is_an_error(answer: EngineMessage):
         read_findings(answer)
 
 
-def test_samples_that_are_no_numbers_cost_nothing():
+def test_silence_has_no_finding():
     stream = load_specialist(SETTINGS).open_stream()
     facts, _ = stream.ask(ask_judgement(np.zeros(RATE_HZ, "<i2").tobytes(), 0, 1))
     assert facts == {"findings": []}
