@@ -624,7 +624,7 @@ def _token(stored: Mapping[str, Any]) -> EnrichedToken:
         visual=_of_type(VisionPayload, stored.get("visual")),
         truncated=bool(stored.get("truncated")),
         also=text_in(stored, "also") or None,
-        mood_confidence=float(confidence) if type(confidence) in (int, float) else None,
+        mood_confidence=float(confidence) if isinstance(confidence, int | float) else None,
     )
 
 
