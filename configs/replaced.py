@@ -3,8 +3,13 @@
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from parley.serving.gateway.desk.settings import PHRASES as DESK_PHRASES
+from parley.turn_taking.tier_settings import PHRASES as TIER_PHRASES
+
 _PATIENCE = "hearing.endpoint.patience, which is of hearing.endpoint.kind: predictive"
 _IN_DUPLEX = "hearing.endpoint, with duplex.turns.kind and duplex.turns.patience for full duplex alone"
+
+_PHRASES = (*(("desk", name) for name in DESK_PHRASES), *(("tiers", name) for name in TIER_PHRASES))
 
 
 def _variable(name: str) -> str:
@@ -15,7 +20,13 @@ def _variable(name: str) -> str:
 REPLACED: Mapping[str, str] = MappingProxyType(
     {
         "bot.idle.enabled": "bot.idle: null, or nothing",
+        **{f"{group}.{name}": f"{group}.phrases.{name}" for group, name in _PHRASES},
         "chat_sockets": "sockets, whose open_s is of every socket",
+        "desk.fetch_on": "a rule of desk.offers: {cause: policy, on: [words], ask: false}",
+        "desk.offer_after_repairs": "a rule of desk.offers: {cause: repairs, after: 3}",
+        "desk.offer_after_tense": "a rule of desk.offers: {cause: tension, after: 3}",
+        "desk.offer_after_unknown": "a rule of desk.offers: {cause: unknown, after: 2}",
+        "desk.offer_on": "a rule of desk.offers: {cause: policy, on: [words]}",
         "duplex.ticks.tick": "duplex.ticks.gating",
         "duplex.turns.backchannel": "true or false; what is hummed is speaking.backchannel.tokens",
         "duplex.turns.barge_in": "hearing.barge_in, with duplex.turns.confirm_ms for full duplex alone",

@@ -6,15 +6,11 @@ held for the human, or whether the model is asked. The desk itself is in ``servi
 
 from parley.core.tiers import Tier, TierEvent
 from parley.language import Language
-from parley.language.words import plain
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversation import Conversation
 from parley.turn_taking.clarification import is_made_of
 from parley.turn_taking.human_answers import accepts, withdraws
-from parley.turn_taking.tier_offers import OfferRule, holds_one_of, rule_by_words
-
-# Cause of an offer that the words of the caller led to.
-BY_WORDS = "words"
+from parley.turn_taking.tier_offers import OfferRule, rule_by_words
 
 
 class HumanTier:
@@ -43,7 +39,7 @@ class HumanTier:
     @property
     def waiting(self) -> str:
         """Phrase for a caller who waits."""
-        return self.settings.waiting.format(place=self._conversation.place)
+        return self.settings.phrases["waiting"].format(place=self._conversation.place)
 
     def answer(self, said: str, *, is_again: bool) -> str | None:
         """Return the answer to a turn (``processors.dialogue.commit_gate.Answers``).
@@ -81,7 +77,7 @@ class HumanTier:
         """Offer a human by a rule that may be followed now, or fetch one; return the phrase."""
         if not rule.asks:
             return self._requested(TierEvent.POLICY, cause=rule.cause)
-        return self.settings.offer if self.offers(rule.cause) else ""
+        return self.settings.phrases["offer"] if self.offers(rule.cause) else ""
 
     def offers(self, cause: str) -> bool:
         """Offer a human if the tier permits it; return whether it does."""
@@ -91,8 +87,6 @@ class HumanTier:
     def _agents_answer(self, said: str) -> str | None:
         if (fetched := self._fetched_by_words(said)) is not None:
             return fetched
-        if holds_one_of(plain(said), self.settings.offer_on) and self.offers(BY_WORDS):
-            return self.settings.offer
         rule = rule_by_words(self.rules, said, may_offer=self.may_offer)
         return self.offer(rule) or None if rule is not None else None
 
@@ -100,8 +94,6 @@ class HumanTier:
         """Fetch a human for a turn that needs no offer; return the phrase, None for another turn."""
         if self._language.intents.requests_human(said):
             return self._requested(TierEvent.REQUESTED)
-        if holds_one_of(plain(said), self.settings.fetch_on):
-            return self._requested(TierEvent.POLICY)
         fetching = [rule for rule in self.rules if not rule.asks]
         rule = rule_by_words(fetching, said, may_offer=lambda _rule: True)
         return None if rule is None else self._requested(TierEvent.POLICY, cause=rule.cause)
@@ -112,7 +104,7 @@ class HumanTier:
             return None
         if withdraws(self._language.vocabulary.words(said), self._language.vocabulary):
             self._conversation.change_tier(TierEvent.WITHDRAWN)
-            return self.settings.withdrawn
+            return self.settings.phrases["withdrawn"]
         return self.waiting
 
     def _offered_answer(self, said: str) -> str | None:
@@ -123,11 +115,15 @@ class HumanTier:
         if accepts(words, vocabulary):
             return self._requested(TierEvent.ACCEPTED)
         self._conversation.change_tier(TierEvent.DECLINED)
-        return self.settings.declined if is_made_of(words, vocabulary.negative | vocabulary.polite) else None
+        return (
+            self.settings.phrases["declined"]
+            if is_made_of(words, vocabulary.negative | vocabulary.polite)
+            else None
+        )
 
     def _requested(self, event: TierEvent, *, cause: str = "") -> str:
         if not self._conversation.may_wait:
             self._conversation.change_tier(TierEvent.DECLINED)
-            return self.settings.expired
+            return self.settings.phrases["expired"]
         self._conversation.change_tier(event, cause=cause)
         return self.waiting

@@ -96,7 +96,7 @@ class MediumSteps:
     def decline(self) -> str | None:
         """Decline the offer or the step for the caller; return the phrase, None where there is none."""
         is_changed = self._conversation.tier.is_step and self._conversation.change_tier(TierEvent.DECLINED)
-        return self.settings.declined if is_changed else None
+        return self.settings.phrases["declined"] if is_changed else None
 
     def fail(self, event: TierEvent) -> None:
         """End a step that cannot be taken."""

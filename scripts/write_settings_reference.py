@@ -101,10 +101,15 @@ def _table(settings: list[Setting]) -> Iterator[str]:
     yield "| setting | default | meaning |\n|---|---|---|"
     for one in settings:
         # The kind is left out where the default shows it.
-        kind = one.kind if "`" in one.kind else ""
+        kind = one.kind if "`" in one.kind and not _is_by_name(plain(one.default)) else ""
         facts = "; ".join(fact for fact in (kind, one.bounds) if fact)
         meaning = f"{one.description} ({facts})" if one.description and facts else one.description or facts
         yield f"| `{one.name}` | {_default(one)} | {meaning.replace('|', chr(92) + '|')} |"
+
+
+def _is_by_name(value: object) -> bool:
+    """Return whether a default is several texts by name, which are shown below each other."""
+    return isinstance(value, Mapping) and bool(value) and all(isinstance(one, str) for one in value.values())
 
 
 def _default(setting: Setting) -> str:
@@ -113,6 +118,8 @@ def _default(setting: Setting) -> str:
     value = plain(setting.default)
     if isinstance(value, Mapping) and set(value) == {"name", "settings"}:
         return f"`{value['name']}`"
+    if _is_by_name(value):
+        return "<br>".join(f"`{name}`: {text}" for name, text in value.items())
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int | float) and setting.unit:

@@ -1,14 +1,14 @@
 """Settings of the steps to another medium: the rules of the offers, and the phrases around them."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.tiers import Medium
 from parley.turn_taking.tier_offers import (
-    TENSE_FROM,
-    UNCLEAR_BELOW,
     WORDED,
     OfferCause,
     OfferRule,
@@ -17,6 +17,62 @@ from parley.turn_taking.tier_offers import (
 )
 
 OfferPhrase = Annotated[str, Field(min_length=1, max_length=400)]
+TierPhrase = Literal[
+    "offer_text",
+    "offer_voice",
+    "offer_video",
+    "offer_screen",
+    "offer_unseen",
+    "go_text",
+    "go_voice",
+    "go_video",
+    "go_screen",
+    "go_unseen",
+    "seen",
+    "declined",
+    "failed",
+]
+PHRASES: dict[TierPhrase, str] = {
+    "offer_text": "I do not understand you well. Shall we go on in writing?",
+    "offer_voice": "Shall we talk about it instead? You can call me from this page.",
+    "offer_video": "I would have to see that. Will you turn on your camera?",
+    "offer_screen": "I would have to see that. Will you share your screen?",
+    "offer_unseen": "I need to see nothing more. Shall we go on without pictures?",
+    "go_text": "All right, let us go on in writing. Everything so far is on the page.",
+    "go_voice": "All right. Press the button to call me. We go on where we are.",
+    "go_video": "All right. Please allow your browser to use the camera.",
+    "go_screen": "All right. Please choose what you share on the page.",
+    "go_unseen": "All right, I see nothing any more.",
+    "seen": "Thank you, I can see it. Please go on.",
+    "declined": "All right, we go on like this. What else can I do for you?",
+    "failed": "That did not work. Let us go on like this.",
+}
+# Names of the phrases by the medium of a step: its offer, and what a caller hears who agrees in a call, or in
+# writing, where every step but the one to writing begins with a call.
+OFFERS: Mapping[Medium, TierPhrase] = MappingProxyType(
+    {
+        Medium.TEXT: "offer_text",
+        Medium.VOICE: "offer_voice",
+        Medium.VIDEO: "offer_video",
+        Medium.SCREEN: "offer_screen",
+    }
+)
+IN_CALL: Mapping[Medium, TierPhrase] = MappingProxyType(
+    {
+        Medium.TEXT: "go_text",
+        Medium.VOICE: "go_unseen",
+        Medium.VIDEO: "go_video",
+        Medium.SCREEN: "go_screen",
+    }
+)
+IN_WRITING: Mapping[Medium, TierPhrase] = MappingProxyType(
+    {
+        Medium.TEXT: "go_text",
+        Medium.VOICE: "go_voice",
+        Medium.VIDEO: "go_voice",
+        Medium.SCREEN: "go_voice",
+    }
+)
 
 
 class ToolTriggerSettings(StrictModel):
@@ -85,7 +141,7 @@ class OfferTriggerSettings(StrictModel):
             raise ValueError("cause unneeded: the caller is asked")
         return self
 
-    def rule_to(self, to: Medium | None, *, tense_from: float, unclear_below: float) -> OfferRule:
+    def rule_to(self, to: Medium | None) -> OfferRule:
         """Return the rule that offers a medium, or a human."""
         return OfferRule(
             self.cause,
@@ -95,8 +151,6 @@ class OfferTriggerSettings(StrictModel):
             self.on,
             None if self.on_tool is None else self.on_tool.trigger(),
             self.ask,
-            tense_from,
-            unclear_below,
         )
 
 
@@ -124,15 +178,6 @@ class TierSettings(StrictModel):
         max_length=50,
         description="rules of the offers. A caller who wishes for a medium in their own words needs none",
     )
-    unclear_below: float = Field(
-        UNCLEAR_BELOW,
-        gt=0,
-        le=1,
-        description="mean confidence of its words below which a turn counts as `unclear`",
-    )
-    tense_from: float = Field(
-        TENSE_FROM, gt=0, le=1, description="score of tension or anger from which speech counts as `tension`"
-    )
     step_s: float = Field(
         60.0,
         ge=5,
@@ -140,72 +185,28 @@ class TierSettings(StrictModel):
         description="longest time in a call from the caller's answer to the camera, the screen or the end of "
         "the call",
     )
-    offer_text: OfferPhrase = Field(
-        "I do not understand you well. Shall we go on in writing?", description="offer to write"
+    phrases: dict[TierPhrase, OfferPhrase] = Field(
+        PHRASES,
+        description="phrases by name; one that is left out stays. ``offer_...`` ask the caller; ``go_...`` "
+        "are said to one who agrees; ``seen``: when pictures come; ``declined``: after a declined offer; "
+        "``failed``: when the browser refused, or nothing came within ``step_s``",
     )
-    offer_voice: OfferPhrase = Field(
-        "Shall we talk about it instead? You can call me from this page.", description="offer of a call"
-    )
-    offer_video: OfferPhrase = Field(
-        "I would have to see that. Will you turn on your camera?", description="offer of a camera"
-    )
-    offer_screen: OfferPhrase = Field(
-        "I would have to see that. Will you share your screen?", description="offer of a shared screen"
-    )
-    offer_unseen: OfferPhrase = Field(
-        "I need to see nothing more. Shall we go on without pictures?",
-        description="offer to go on without the camera or the screen",
-    )
-    go_text: OfferPhrase = Field(
-        "All right, let us go on in writing. Everything so far is on the page.",
-        description="to a caller who takes it",
-    )
-    go_voice: OfferPhrase = Field(
-        "All right. Press the button to call me. We go on where we are.",
-        description="to a caller who takes it",
-    )
-    go_video: OfferPhrase = Field(
-        "All right. Please allow your browser to use the camera.", description="to a caller who takes it"
-    )
-    go_screen: OfferPhrase = Field(
-        "All right. Please choose what you share on the page.", description="to a caller who takes it"
-    )
-    go_unseen: OfferPhrase = Field(
-        "All right, I see nothing any more.", description="to a caller who goes on without pictures"
-    )
-    seen: OfferPhrase = Field("Thank you, I can see it. Please go on.", description="when pictures come")
-    declined: OfferPhrase = Field(
-        "All right, we go on like this. What else can I do for you?", description="after a declined offer"
-    )
-    failed: OfferPhrase = Field(
-        "That did not work. Let us go on like this.",
-        description="when the step was not taken: the browser refused, or nothing came within ``step_s``",
-    )
+
+    @field_validator("phrases", mode="before")
+    @classmethod
+    def _others_stay(cls, given: object) -> object:
+        return {**PHRASES, **given} if isinstance(given, Mapping) else given
 
     def rules(self) -> list[OfferRule]:
         """Return the rules of the offers."""
-        levels = {"tense_from": self.tense_from, "unclear_below": self.unclear_below}
-        return [each.rule_to(each.to, **levels) for each in self.offers]
+        return [each.rule_to(each.to) for each in self.offers]
 
     def offer_of(self, rule: OfferRule) -> str:
         """Return the phrase with which a medium is offered."""
         if rule.cause is OfferCause.UNNEEDED:
-            return self.offer_unseen
-        phrases = {
-            Medium.TEXT: self.offer_text,
-            Medium.VOICE: self.offer_voice,
-            Medium.VIDEO: self.offer_video,
-            Medium.SCREEN: self.offer_screen,
-        }
-        return "" if rule.to is None else phrases[rule.to]
+            return self.phrases["offer_unseen"]
+        return "" if rule.to is None else self.phrases[OFFERS[rule.to]]
 
     def go(self, to: Medium, *, is_in_call: bool) -> str:
         """Return the phrase for a caller who takes a step."""
-        voice = self.go_unseen if is_in_call else self.go_voice
-        phrases = {
-            Medium.TEXT: self.go_text,
-            Medium.VOICE: voice,
-            Medium.VIDEO: self.go_video if is_in_call else self.go_voice,
-            Medium.SCREEN: self.go_screen if is_in_call else self.go_voice,
-        }
-        return phrases[to]
+        return self.phrases[IN_CALL[to] if is_in_call else IN_WRITING[to]]

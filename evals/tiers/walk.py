@@ -20,7 +20,7 @@ from parley.evals.harness.webrtc_caller import Line
 from parley.evals.tiers.model_peer import SLOTS, asked_in, known_in, question, stated
 from parley.evals.tiers.pictures import SwitchedPicture
 from parley.evals.tiers.script import Leg, Place, Way
-from parley.turn_taking.tier_settings import TierSettings
+from parley.turn_taking.tier_settings import PHRASES
 
 DESK = "desk-of-the-evaluation"
 VALUES = ("amber", "birch", "cedar", "delta", "ember", "fjord", "grove", "heron", "inlet", "jasper")
@@ -39,7 +39,7 @@ OFFERED_ON = {"video": "the label of it", "screen": "that error message"}
 OFFERS = {Place.CAMERA: "It is about the label of it.", Place.SCREEN: "It is about that error message."}
 ACCEPTED = "Yes, please."
 # Words of the deployment when pictures come.
-SEEN = TierSettings().seen
+SEEN = PHRASES["seen"]
 READY_S = 20.0
 EVENT_S = 30.0
 POLL_S = 0.2

@@ -141,9 +141,9 @@ class CallSteps:
         self._send()
         match self._conversation.tier.reason:
             case TierEvent.REACHED.value if event.to in SEEN:
-                self._say(self._steps.settings.seen)
+                self._say(self._steps.settings.phrases["seen"])
             case TierEvent.FAILED.value | TierEvent.EXPIRED.value:
-                self._say(self._steps.settings.failed)
+                self._say(self._steps.settings.phrases["failed"])
 
     def _send(self) -> None:
         tier = self._conversation.tier

@@ -37,7 +37,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 # Of a session whatever its place in the queue: those of other tests may wait, too.
 FETCHING = "I am fetching a colleague."
 OFFER = "Shall I fetch a colleague?"
-POLICY = "fetch_on: [close my account], offer_on: [complain]"
+POLICY = (
+    "offers: [{cause: unknown, after: 2}, {cause: repairs, after: 3}, {cause: tension, after: 3}, "
+    "{cause: policy, on: [complain]}, {cause: policy, on: [close my account], ask: false}]"
+)
 UNKNOWN = Turn(["I don't know that one. I can tell you about cards."])
 # A wish that the recogniser of the embedded deployment understands in the voice of the tests.
 SPOKEN_WISH = "Can I speak to a person please?"
@@ -100,7 +103,7 @@ async def test_an_offer_by_the_words_of_the_caller_has_its_cause_in_the_list(pat
     assert len(patient.llm.requests) == asked
     await patient.type(session, "Yes, please.")
     listed = await patient.until_tier(session, "waiting")
-    assert listed["reason"] == "accepted" and listed["cause"] == "words"
+    assert listed["reason"] == "accepted" and listed["cause"] == "policy"
 
 
 async def test_another_question_declines_an_offer_and_is_answered(patient: Desked):

@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import expect
 
 from parley.core.pictures import OF_SCREEN
-from parley.turn_taking.tier_settings import TierSettings
+from parley.turn_taking.tier_settings import PHRASES
 from tests.peers.llm_script import Turn
 from tests.peers.openai_server import OpenAiServer
 from tests.peers.test_browser import (
@@ -29,7 +29,6 @@ __all__ = ["chromium"]
 # Reasons of an offer that is taken.
 TAKEN = ("step_offered", "accepted", "reached")
 pytestmark = pytest.mark.browser
-PHRASES = TierSettings()
 RULES = """
 bot: {greeting: ''}
 tiers:
@@ -47,7 +46,7 @@ async def test_a_session_goes_on_by_every_medium_and_back(chromium: str, tmp_pat
         with serving(tmp_path, f"llm: {row}", more=RULES) as served:
             async with visit(chromium, f"{served.address}/s/new", *flags) as person:
                 await call_from_writing(person)
-                await show(person, "Can you read the label?", PHRASES.offer_video, PHRASES.go_video)
+                await show(person, "Can you read the label?", PHRASES["offer_video"], PHRASES["go_video"])
                 await expect(person.part("preview")).to_be_visible()
                 await ask_until(person, model, lambda request: bool(shown(request)))
                 await person.part("camera").click()
@@ -55,14 +54,14 @@ async def test_a_session_goes_on_by_every_medium_and_back(chromium: str, tmp_pat
                 # The server notices the end of a picture when none has come for a while.
                 await recorded(served.address, ("left", "camera"))
 
-                await show(person, "It is on my screen.", PHRASES.offer_screen, PHRASES.go_screen)
+                await show(person, "It is on my screen.", PHRASES["offer_screen"], PHRASES["go_screen"])
                 await ask_until(person, model, lambda request: OF_SCREEN in shown(request))
                 assert pictures_in(model.requests[-1])
 
                 await person.state("listening")
                 await person.type("Can we go on in writing?")
                 await person.page.wait_for_url("**/s/*", timeout=60_000)
-                await expect(person.part("bot-turn").filter(has_text=PHRASES.go_text)).to_be_visible()
+                await expect(person.part("bot-turn").filter(has_text=PHRASES["go_text"])).to_be_visible()
                 await expect(person.part("step")).to_be_hidden()
             assert person.complaints == []
             await lines_are_free(served.address)
@@ -95,7 +94,7 @@ async def call_from_writing(person: Visit) -> None:
     """Ask for a call in writing, and begin it by the button of the page."""
     await person.state("ready")
     await person.type("Can I talk to you?")
-    await person.answered(PHRASES.go_voice)
+    await person.answered(PHRASES["go_voice"])
     await expect(person.part("step")).to_contain_text("Parley suggests a call.")
     await person.part("step-call").click()
     # Loaded, with its script: an earlier click would have no effect.
@@ -111,7 +110,7 @@ async def show(person: Visit, text: str, offer: str, taken: str) -> None:
     await person.answered(offer)
     await person.part("step-accept").click()
     await person.answered(taken)
-    await person.answered(PHRASES.seen)
+    await person.answered(PHRASES["seen"])
     await expect(person.part("step")).to_be_hidden()
 
 

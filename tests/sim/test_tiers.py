@@ -98,7 +98,7 @@ def test_sustained_tension_offers_a_human_and_a_calm_turn_between_does_not(tmp_p
             scripts=[("Ten euros.",)] * len(scores),
             concurrently=perceive,
             speculation=OFF,
-            desk={"offers": [{"cause": "tension", "after_s": 1.5}], "offer_after_tense": 0},
+            desk={"offers": [{"cause": "tension", "after_s": 1.5}]},
         )
 
     assert changes(judged(0.9, 0.9, folder="tense")) == [("offered", "offered", "tension")]

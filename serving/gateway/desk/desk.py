@@ -99,7 +99,7 @@ class Desk:
             self.sign_of_life(desk_id)
             self._board.set_holder(session_id, desk_id)
             if conversation.change_tier(TierEvent.TAKEN):
-                conversation.say(self.settings.joined, by_human=False)
+                conversation.say(self.settings.phrases["joined"], by_human=False)
             # Watched before this holder leaves, so that the session stays open.
             self._begin_watch(session_id)
             await conversation.in_time(conversation.flushed())
@@ -134,7 +134,7 @@ class Desk:
         conversation = self._held_by(session_id, desk_id)
         self._board.set_holder(session_id, "")
         if conversation.change_tier(TierEvent.RETURNED, note=note):
-            conversation.say(self.settings.returned, by_human=False)
+            conversation.say(self.settings.phrases["returned"], by_human=False)
         await conversation.in_time(conversation.flushed())
 
     def check_speaker(self, session_id: str, desk_id: str) -> None:
@@ -226,7 +226,7 @@ class Desk:
         waited = conversation.tier.tier is Tier.WAITING
         self._board.set_holder(session_id, "")
         if conversation.change_tier(TierEvent.EXPIRED if waited else TierEvent.DESK_LOST):
-            conversation.say(self.settings.expired if waited else self.settings.lost, by_human=False)
+            conversation.say(self.settings.phrases["expired" if waited else "lost"], by_human=False)
 
     def _now_s(self) -> float:
         return asyncio.get_running_loop().time()

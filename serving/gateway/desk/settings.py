@@ -1,15 +1,27 @@
 """Settings of the desk, and the phrases around it."""
 
-from typing import Annotated, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from parley.core.strict_model import StrictModel
 from parley.core.templates import validate_template
-from parley.turn_taking.tier_offers import TENSE_FROM, UNCLEAR_BELOW, OfferCause, OfferRule
+from parley.turn_taking.tier_offers import OfferCause, OfferRule
 from parley.turn_taking.tier_settings import OfferTriggerSettings
 
 Phrase = Annotated[str, Field(min_length=1, max_length=400)]
+DeskPhrase = Literal["offer", "waiting", "declined", "withdrawn", "joined", "expired", "returned", "lost"]
+PHRASES: dict[DeskPhrase, str] = {
+    "offer": "Shall I fetch a colleague?",
+    "waiting": "I am fetching a colleague. You are number {place}. Say never mind to go on with me.",
+    "declined": "All right. What else can I do for you?",
+    "withdrawn": "All right, I will not fetch a colleague. What can I do for you?",
+    "joined": "You are now connected to a colleague.",
+    "expired": "I am sorry, no colleague is free at the moment. I will go on helping you.",
+    "returned": "My colleague has handed you back to me. What else can I do for you?",
+    "lost": "My colleague has left the conversation. I will go on helping you.",
+}
 
 
 class HumanOfferSettings(OfferTriggerSettings):
@@ -42,86 +54,35 @@ class DeskSettings(StrictModel):
         description="longest wait of a question over /ws/chat or /ws/streaming for the words of the human "
         "who has the session",
     )
-    offer_after_unknown: int = Field(
-        2,
-        ge=0,
-        le=20,
-        description="answers of the embedded model in a row that it does not know, after which a human is "
-        "offered; 0: never",
-    )
-    offer_after_repairs: int = Field(
-        3,
-        ge=0,
-        le=20,
-        description="exchanges in a row in which one side had to ask again, after which a human is offered; "
-        "0: never",
-    )
-    offer_after_tense: int = Field(
-        3,
-        ge=0,
-        le=20,
-        description="turns in a row that were said tensely, after which a human is offered, where a "
-        "specialist judges the voice; 0: never",
-    )
-    offer_on: tuple[Phrase, ...] = Field(
-        (), max_length=200, description="words of the caller on which a human is offered at once"
-    )
-    fetch_on: tuple[Phrase, ...] = Field(
-        (),
-        max_length=200,
-        description="words of the caller on which a human is fetched without an offer: what the deployment "
-        "leaves to humans, such as a complaint, or a change for which the caller must be verified",
-    )
     offers: tuple[HumanOfferSettings, ...] = Field(
-        (), max_length=50, description="further rules by which a human is offered, or fetched (`ask: false`)"
+        (
+            HumanOfferSettings(cause=OfferCause.UNKNOWN, after=2),
+            HumanOfferSettings(cause=OfferCause.REPAIRS, after=3),
+            HumanOfferSettings(cause=OfferCause.TENSION, after=3),
+        ),
+        max_length=50,
+        description="rules by which a human is offered, or fetched (`ask: false`). A caller who asks for one "
+        "needs none",
     )
-    unclear_below: float = Field(
-        UNCLEAR_BELOW,
-        gt=0,
-        le=1,
-        description="mean confidence of its words below which a turn counts as `unclear`",
-    )
-    tense_from: float = Field(
-        TENSE_FROM, gt=0, le=1, description="score of tension or anger from which speech counts as tense"
-    )
-    offer: Phrase = Field("Shall I fetch a colleague?", description="offer of a human")
-    waiting: Phrase = Field(
-        "I am fetching a colleague. You are number {place}. Say never mind to go on with me.",
-        description="to a caller who waits; ``{place}`` is replaced by the place in the queue",
-    )
-    declined: Phrase = Field("All right. What else can I do for you?", description="after a declined offer")
-    withdrawn: Phrase = Field(
-        "All right, I will not fetch a colleague. What can I do for you?",
-        description="to a caller who waits no longer",
-    )
-    joined: Phrase = Field(
-        "You are now connected to a colleague.",
-        description="when a human takes the session over",
-    )
-    expired: Phrase = Field(
-        "I am sorry, no colleague is free at the moment. I will go on helping you.",
-        description="when no human came within ``wait_s``",
-    )
-    returned: Phrase = Field(
-        "My colleague has handed you back to me. What else can I do for you?",
-        description="when the human hands the session back",
-    )
-    lost: Phrase = Field(
-        "My colleague has left the conversation. I will go on helping you.",
-        description="when the desk gave no sign of life for ``grace_s``",
+    phrases: dict[DeskPhrase, Phrase] = Field(
+        PHRASES,
+        description="phrases by name; one that is left out stays. ``offer``: of a human; ``waiting``: to a "
+        "caller who waits, with ``{place}`` for the place in the queue; ``declined``: after a declined "
+        "offer; ``withdrawn``: to a caller who waits no longer; ``joined``: when a human takes the session over; "
+        "``expired``: when none came within ``wait_s``; ``returned``: when the human hands the session back; "
+        "``lost``: when the desk gave no sign of life for ``grace_s``",
     )
 
-    @field_validator("waiting")
+    @field_validator("phrases", mode="before")
     @classmethod
-    def _is_template(cls, text: str) -> str:
-        return validate_template(text, "place")
+    def _others_stay(cls, given: object) -> object:
+        return {**PHRASES, **given} if isinstance(given, Mapping) else given
+
+    @field_validator("phrases")
+    @classmethod
+    def _states_the_place(cls, phrases: dict[DeskPhrase, str]) -> dict[DeskPhrase, str]:
+        return {**phrases, "waiting": validate_template(phrases["waiting"], "place")}
 
     def rules(self) -> list[OfferRule]:
         """Return the rules by which a human is offered or fetched."""
-        tense_from, unclear_below = self.tense_from, self.unclear_below
-        return [
-            OfferRule(OfferCause.UNKNOWN, after=self.offer_after_unknown),
-            OfferRule(OfferCause.REPAIRS, after=self.offer_after_repairs),
-            OfferRule(OfferCause.TENSION, after=self.offer_after_tense, tense_from=tense_from),
-            *(each.rule_to(None, tense_from=tense_from, unclear_below=unclear_below) for each in self.offers),
-        ]
+        return [each.rule_to(None) for each in self.offers]

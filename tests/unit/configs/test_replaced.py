@@ -14,6 +14,7 @@ from parley.models.omni.two_tier.engine import TwoTierSettings
 OF_ENGINES = {"duplex.engine (two_tier).policy": TwoTierSettings}
 OF_DEPLOYMENTS = sorted(REPLACED.keys() - OF_ENGINES.keys())
 SETTING = re.compile(rf"\b(?:{'|'.join(Deployment.model_fields)})(?:\.[a-z_]+)+")
+PHRASE = re.compile(r"(\.phrases)\.[a-z_]+$")
 
 
 def given(path: str) -> dict[str, object]:
@@ -46,14 +47,15 @@ def test_what_replaces_a_setting_is_one():
         waiting = list(settings_of(model))
         while waiting:
             setting = waiting.pop()
-            found.add(setting.path)
+            found.add(setting.path.removesuffix("[]"))
             if setting.group is not None:
                 waiting += settings_of(setting.group, setting.path)
         return found
 
     named = {name for text in REPLACED.values() for name in SETTING.findall(text)}
     assert named
-    assert named <= paths(Deployment)
+    # A phrase is an entry of a mapping.
+    assert {PHRASE.sub(r"\1", name) for name in named} <= paths(Deployment)
 
 
 def test_an_unknown_field_that_never_was_has_no_successor():

@@ -93,7 +93,7 @@ def test_a_button_accepts_and_the_camera_ends_the_step(tmp_path: Path) -> None:
     async def scenario(call: SteppingCall) -> None:
         assert call.says("That is on my screen") is None, "the client has not said what it can"
         call.steps.take(CAN)
-        assert call.says("That is on my screen") == SETTINGS.offer_screen
+        assert call.says("That is on my screen") == SETTINGS.phrases["offer_screen"]
         call.steps.take({"answer": "accepted"})
         call.call.conversation.use_medium(Medium.SCREEN, call.call.events, is_on=True)
         await asyncio.sleep(0.1)
@@ -102,7 +102,7 @@ def test_a_button_accepts_and_the_camera_ends_the_step(tmp_path: Path) -> None:
             ("stepping", "screen", "accepted"),
             ("agent", "screen", "reached"),
         ]
-        assert call.said == [SETTINGS.go_screen, SETTINGS.seen]
+        assert call.said == [SETTINGS.phrases["go_screen"], SETTINGS.phrases["seen"]]
         # It is late: there is nothing to accept, to decline or to fail any more.
         for answer in ("accepted", "declined", "failed"):
             call.steps.take({"answer": answer})
@@ -119,7 +119,9 @@ def test_a_step_that_is_not_taken_ends_with_a_phrase(answer: str, tmp_path: Path
         assert call.tier is Tier.STEPPING
         call.steps.take({"answer": answer})
         assert call.tier is Tier.AGENT
-        assert call.said == [SETTINGS.declined if answer == "declined" else SETTINGS.failed]
+        assert call.said == [
+            SETTINGS.phrases["declined"] if answer == "declined" else SETTINGS.phrases["failed"]
+        ]
 
     play(tmp_path, scenario)
 
@@ -135,7 +137,7 @@ def test_a_step_that_takes_too_long_is_over(tmp_path: Path) -> None:
         await asyncio.sleep(SETTINGS.step_s - 1)
         assert call.tier is Tier.STEPPING
         await asyncio.sleep(2)
-        assert call.tier is Tier.AGENT and call.said == [SETTINGS.failed]
+        assert call.tier is Tier.AGENT and call.said == [SETTINGS.phrases["failed"]]
         assert call.shown[-1] == ("agent", "video", "expired")
 
     play(tmp_path, scenario)
@@ -159,7 +161,7 @@ def test_where_nothing_looks_at_pictures_none_are_offered(tmp_path: Path) -> Non
         call.steps.take(CAN)
         assert call.says("Can I share my screen?") is None
         assert call.says("That is on my screen") is None
-        assert call.says("Can we go on in writing?") == SETTINGS.go_text
+        assert call.says("Can we go on in writing?") == SETTINGS.phrases["go_text"]
 
     play(tmp_path, scenario, sees=False)
 
@@ -175,6 +177,6 @@ def test_reports_that_are_invalid_or_too_many_are_dropped(tmp_path: Path) -> Non
         assert call.says("Can I share my screen?") is None
         await asyncio.sleep(5)
         call.steps.take(CAN)
-        assert call.says("Can I share my screen?") == SETTINGS.go_screen
+        assert call.says("Can I share my screen?") == SETTINGS.phrases["go_screen"]
 
     play(tmp_path, scenario)

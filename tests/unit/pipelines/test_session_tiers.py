@@ -37,8 +37,8 @@ SETTINGS = TierSettings.model_validate(
 )
 DESK = DeskSettings.model_validate(
     {
-        "offer_on": ["complain"],
         "offers": [
+            {"cause": "policy", "on": ["complain"]},
             {"cause": "verification", "on": ["new address"]},
             {"cause": "policy", "on": ["sell my shares"], "ask": False},
             {"cause": "policy", "on_tool": {"name": "refund", "has": {"allowed": False}}, "ask": False},
@@ -46,7 +46,7 @@ DESK = DeskSettings.model_validate(
         ],
     }
 )
-FETCHING = DESK.waiting.format(place=1)
+FETCHING = DESK.phrases["waiting"].format(place=1)
 
 
 class Session:
@@ -87,61 +87,77 @@ def play(
 @pytest.mark.parametrize(
     ("turns", "answers", "state"),
     [
-        (["What is this on my screen?"], [SETTINGS.offer_screen], (Tier.STEP_OFFERED, Medium.SCREEN)),
+        (
+            ["What is this on my screen?"],
+            [SETTINGS.phrases["offer_screen"]],
+            (Tier.STEP_OFFERED, Medium.SCREEN),
+        ),
         (
             ["You have to verify me.", "Yes"],
-            [SETTINGS.offer_video, SETTINGS.go_voice],
+            [SETTINGS.phrases["offer_video"], SETTINGS.phrases["go_voice"]],
             (Tier.STEPPING, Medium.VIDEO),
         ),
-        (["Verify me", "No"], [SETTINGS.offer_video, SETTINGS.declined], (Tier.AGENT, Medium.VIDEO)),
+        (
+            ["Verify me", "No"],
+            [SETTINGS.phrases["offer_video"], SETTINGS.phrases["declined"]],
+            (Tier.AGENT, Medium.VIDEO),
+        ),
         # Words about something else decline, and are answered; the offer is not repeated.
         (
             ["Verify me", "What does a card cost?", "Then verify me"],
-            [SETTINGS.offer_video, None, None],
+            [SETTINGS.phrases["offer_video"], None, None],
             (Tier.AGENT, Medium.VIDEO),
         ),
-        (["Can I talk to you?"], [SETTINGS.go_voice], (Tier.STEPPING, Medium.VOICE)),
+        (["Can I talk to you?"], [SETTINGS.phrases["go_voice"]], (Tier.STEPPING, Medium.VOICE)),
         # The caller asks for what they declined.
         (
             ["Verify me", "No", "Can I show you something?"],
-            [SETTINGS.offer_video, SETTINGS.declined, SETTINGS.go_voice],
+            [SETTINGS.phrases["offer_video"], SETTINGS.phrases["declined"], SETTINGS.phrases["go_voice"]],
             (Tier.STEPPING, Medium.VIDEO),
         ),
         (
             ["Can I talk to you?", "What does a card cost?", "Never mind"],
-            [SETTINGS.go_voice, None, SETTINGS.declined],
+            [SETTINGS.phrases["go_voice"], None, SETTINGS.phrases["declined"]],
             (Tier.AGENT, Medium.VOICE),
         ),
         # What the button of the page says.
         (
             ["Verify me", "No, never mind."],
-            [SETTINGS.offer_video, SETTINGS.declined],
+            [SETTINGS.phrases["offer_video"], SETTINGS.phrases["declined"]],
             (Tier.AGENT, Medium.VIDEO),
         ),
         (
             ["Can I talk to you?", "No, never mind."],
-            [SETTINGS.go_voice, SETTINGS.declined],
+            [SETTINGS.phrases["go_voice"], SETTINGS.phrases["declined"]],
             (Tier.AGENT, Medium.VOICE),
         ),
         # What the deployment leaves to another medium is no offer, and may be declined all the same.
         (
             ["Please close my account.", "Never mind", "Close my account"],
-            [SETTINGS.go_voice, SETTINGS.declined, SETTINGS.go_voice],
+            [SETTINGS.phrases["go_voice"], SETTINGS.phrases["declined"], SETTINGS.phrases["go_voice"]],
             (Tier.STEPPING, Medium.VOICE),
         ),
         # An open offer does not keep the words of another rule from their effect.
         (
             ["Verify me", "No, close my account"],
-            [SETTINGS.offer_video, SETTINGS.go_voice],
+            [SETTINGS.phrases["offer_video"], SETTINGS.phrases["go_voice"]],
             (Tier.STEPPING, Medium.VOICE),
         ),
         # The same for a human.
-        (["I have a new address."], [DESK.offer], (Tier.OFFERED, None)),
-        (["I have a new address.", "No"], [DESK.offer, DESK.declined], (Tier.AGENT, None)),
+        (["I have a new address."], [DESK.phrases["offer"]], (Tier.OFFERED, None)),
+        (
+            ["I have a new address.", "No"],
+            [DESK.phrases["offer"], DESK.phrases["declined"]],
+            (Tier.AGENT, None),
+        ),
         (["Sell my shares"], [FETCHING], (Tier.WAITING, None)),
-        (["I want to complain", "Sell my shares"], [DESK.offer, FETCHING], (Tier.WAITING, None)),
-        (["Verify me", "Sell my shares"], [SETTINGS.offer_video, FETCHING], (Tier.WAITING, Medium.VIDEO)),
-        (["Sell my shares", "Never mind"], [FETCHING, DESK.withdrawn], (Tier.AGENT, None)),
+        (["I want to complain", "Sell my shares"], [DESK.phrases["offer"], FETCHING], (Tier.WAITING, None)),
+        (
+            ["Verify me", "Sell my shares"],
+            [SETTINGS.phrases["offer_video"], FETCHING],
+            (Tier.WAITING, Medium.VIDEO),
+        ),
+        (["Sell my shares", "Never mind"], [FETCHING, DESK.phrases["withdrawn"]], (Tier.AGENT, None)),
         # Already there.
         (["Can we go on in writing?"], [None], (Tier.AGENT, None)),
         (["What does a card cost?"], [None], (Tier.AGENT, None)),
@@ -175,7 +191,7 @@ def test_a_human_comes_before_another_medium_in_every_tier(tmp_path: Path) -> No
             assert session.says("Can I show you something?") == [session.tiers.human.waiting]
             session.conversation.change_tier(TierEvent.WITHDRAWN)
         session.conversation.change_tier(TierEvent.OFFERED)
-        assert session.says("Can I talk to you?") == [SETTINGS.go_voice]
+        assert session.says("Can I talk to you?") == [SETTINGS.phrases["go_voice"]]
 
     play(tmp_path, scenario)
 
@@ -189,8 +205,8 @@ def test_repairs_make_an_offer_due_once(tmp_path: Path) -> None:
             rule = tiers.new_offers().on_reply("Ten euros.", may_offer=tiers.may_offer)
             return "" if rule is None else tiers.offer(rule)
 
-        assert await exchange() == SETTINGS.offer_voice
-        assert session.says("No thanks") == [SETTINGS.declined]
+        assert await exchange() == SETTINGS.phrases["offer_voice"]
+        assert session.says("No thanks") == [SETTINGS.phrases["declined"]]
         assert await exchange() == ""
         with conversation.reporting(CallEvents(), speaks=True):
             assert await exchange() == ""
@@ -211,7 +227,12 @@ TENSE = {"text": "fine", "prosody": {"start_us": 0, "end_us": 2_000_000, "stress
             "policy",
         ),
         # A result counts for the reply that answers it.
-        ([[("identify", {})], []], [SETTINGS.go_voice, ""], (Tier.STEPPING, Medium.VIDEO), "verification"),
+        (
+            [[("identify", {})], []],
+            [SETTINGS.phrases["go_voice"], ""],
+            (Tier.STEPPING, Medium.VIDEO),
+            "verification",
+        ),
         # What a deployment leaves to a human goes before a step.
         (
             [[("identify", {}), ("refund", {"allowed": False})]],
@@ -274,9 +295,9 @@ def test_a_step_ends_where_it_leads_and_every_change_is_recorded(tmp_path: Path)
             session.says("What is that on my screen?", "Yes, please")
             # They turn on the camera in place of the screen.
             conversation.use_medium(Medium.VIDEO, events, is_on=True)
-            assert session.says("Can you turn off the camera?") == [SETTINGS.go_unseen]
+            assert session.says("Can you turn off the camera?") == [SETTINGS.phrases["go_unseen"]]
             conversation.use_medium(Medium.VIDEO, events, is_on=False)
-            assert session.says("I'd rather write") == [SETTINGS.go_text]
+            assert session.says("I'd rather write") == [SETTINGS.phrases["go_text"]]
         assert changes == [
             (Tier.AGENT, Medium.VOICE),
             (Tier.STEP_OFFERED, Medium.SCREEN),
@@ -310,7 +331,7 @@ def test_a_call_that_ends_ends_its_open_offer(tmp_path: Path) -> None:
             session.says("Verify me")
         assert session.conversation.tier.reason == "expired"
         # It was not declined.
-        assert session.says("Verify me") == [SETTINGS.offer_video]
+        assert session.says("Verify me") == [SETTINGS.phrases["offer_video"]]
 
     play(tmp_path, scenario)
 

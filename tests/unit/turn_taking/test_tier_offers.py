@@ -267,12 +267,10 @@ def test_every_cause_of_a_human_has_its_rule() -> None:
                 {"cause": "verification", "on": ["change my address"]},
                 {"cause": "policy", "on_tool": {"name": "refund", "has": {"allowed": False}}, "ask": False},
             ],
-            "tense_from": 0.8,
-            "unclear_below": 0.3,
         }
     )
-    *_, unclear, tension, verification, policy = settings.rules()
-    assert unclear == OfferRule(OfferCause.UNCLEAR, after=3, tense_from=0.8, unclear_below=0.3)
+    unclear, tension, verification, policy = settings.rules()
+    assert unclear == OfferRule(OfferCause.UNCLEAR, after=3)
     assert (tension.after_s, verification.on) == (6.0, ("change my address",))
     assert (policy.on_tool, policy.asks) == (ToolTrigger("refund", has=(("allowed", False),)), False)
     assert all(rule.to is None for rule in settings.rules())

@@ -105,12 +105,12 @@ def test_no_caller_waits_and_no_session_is_taken_while_a_thousand_are_held(tmp_p
             opened.board.put(str(number), SessionTier(Tier.WAITING, since_us=number))
         async with opened.open() as conversation:
             human = HumanTier(conversation, settings, find_language("en"))
-            assert human.answer("I want to talk to a human.", is_again=False) == settings.expired
+            assert human.answer("I want to talk to a human.", is_again=False) == settings.phrases["expired"]
             assert not human.offers("words") and conversation.tier.tier is Tier.AGENT
             with pytest.raises(DeskError, match="too many"):
                 await desk.take(conversation.session_id, DESK)
             opened.board.remove("0")
-            waiting = settings.waiting.format(place=MOST_HELD)
+            waiting = settings.phrases["waiting"].format(place=MOST_HELD)
             assert human.answer("I want to talk to a human.", is_again=False) == waiting
             # One on the board may be taken over, and goes on waiting until then.
             assert human.answer("Hello?", is_again=False) == waiting
