@@ -135,7 +135,7 @@ def _clauses(engines: "Engines") -> dict[str, bytes]:
     phone, voice = engines.deployment.phone, engines.voice
     if phone is None or phone.reconnect is None or voice is None:
         return {}
-    said = {FILLER: engines.deployment.server.conversations.filler, APOLOGY: phone.reconnect.apology}
+    said = {FILLER: engines.deployment.thinking.guard.waiting.filler, APOLOGY: phone.reconnect.apology}
     return {
         name: _at_level(spoken_pcm(voice, text, RATE_HZ), phone.line.level_dbm0)
         for name, text in said.items()

@@ -24,8 +24,6 @@ def checks_of_files(deployment: "Deployment") -> Iterator[Callable[[], object]]:
     if recording.enabled:
         yield partial(check_written, recording.folder, "recording.folder")
     yield partial(_check_presets, operations.presets_dir)
-    if (voice := operations.voices.default) is not None:
-        yield partial(_check_voice, voice)
     yield from checks_of_documents(deployment)
 
 
@@ -56,10 +54,3 @@ def _check_store(deployment: "Deployment") -> None:
 def _check_presets(folder: Path) -> None:
     if not folder.is_dir():
         raise ConfigError(f"operations.presets_dir: there is no folder {str(folder)!r}")
-
-
-def _check_voice(file: Path) -> None:
-    try:
-        file.open("rb").close()
-    except OSError as error:
-        raise ConfigError(f"operations.voices.default: cannot read {file}: {error.strerror}") from error

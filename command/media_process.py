@@ -60,7 +60,9 @@ async def _keep(deployment: "Deployment", listener: socket.socket, facts: dict[s
         listener=listener,
         line=None if deployment.phone is None else deployment.phone.line,
         protocol_of=TRANSPORTS.create,
-        settings=tuned(ConversationProcessTuning, deployment.server.conversations),
+        settings=tuned(ConversationProcessTuning, deployment.server.conversations).model_copy(
+            update={"filler": deployment.thinking.guard.waiting.filler}
+        ),
         stop_s=server.drain_s + server.goodbye_s + 2 * server.hang_up_s + server.stop_requests_s + END_S,
     )
     stopping, received = asyncio.Event(), list[signal.Signals]()

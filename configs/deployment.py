@@ -76,8 +76,7 @@ class Bot(StrictModel):
     )
     greeting_interruptible: bool = Field(
         True,
-        description="false: only a stop word interrupts the greeting "
-        "(``hearing.barge_in.protected_yields_to_stop``)",
+        description="false: only a stop word interrupts the greeting",
     )
     system_prompt: str = Field(DEFAULT_PROMPT, description="system prompt of the language model")
     greeting_again: str = Field(
@@ -373,12 +372,6 @@ class Duplex(StrictModel):
         "Every line is taken. You are number {position} in the queue.",
         description="phrase for a caller who waits for a worker, repeated when the position changes; empty: "
         "none",
-    )
-    queue_again_s: float = Field(
-        30.0,
-        ge=5,
-        le=600,
-        description="time after which ``queue_phrase`` is repeated although the position has not changed",
     )
     refusal: str = Field(
         "Sorry, nobody is free to talk to you. Please call again later.",

@@ -125,16 +125,17 @@ def shared_once(settings: Iterable[Setting]) -> Iterator[Setting]:
     while waiting:
         setting, group = waiting.popleft()
         if setting.group is not None:
-            waiting.extendleft(
-                reversed([(each, _owner(setting.group, each.name)) for each in below(setting)])
-            )
+            waiting.extendleft(reversed([(each, owner(setting.group, each.name)) for each in below(setting)]))
         elif (group, setting.name) not in known:
             known.add((group, setting.name))
             yield setting
 
 
-def _owner(group: type[BaseModel], name: str) -> type[BaseModel]:
-    """Return the group that declares a field, which may be a base of the one that has it."""
+def owner(group: type[BaseModel], name: str) -> type[BaseModel]:
+    """Return the group that declares a field, which may be a base of the one that has it.
+
+    Two settings with the same one and the same name are one setting in two places.
+    """
     declares = (each for each in group.__mro__ if name in each.__dict__.get("__annotations__", {}))
     return next((each for each in declares if issubclass(each, BaseModel)), group)
 

@@ -14,7 +14,6 @@ PATHS = (
     "models_dir",
     "operations.data_dir",
     "operations.presets_dir",
-    "operations.voices.default",
     "thinking.vector_search.settings.folder",
     "recording.folder",
 )

@@ -44,28 +44,32 @@ class VisionSettings(StrictModel):
         description="newest pictures of a session in a request, at most; older ones become a remark. They "
         "are in addition to ``remembering.conversation.budget_tokens``",
     )
-    longest_px: int = Field(
-        1_568,
-        ge=64,
-        le=8_192,
-        description="longer side to which a picture that a client sends is scaled down; providers scale "
-        "down to about this themselves",
-    )
-    camera_px: int = Field(
-        1_024, ge=64, le=8_192, description="longer side to which a picture of the camera is scaled down"
-    )
-    most_pixels: int = Field(
-        25_000_000,
-        ge=10_000,
-        le=100_000_000,
-        description="pixel limit of a picture; a larger one is refused before it is decoded",
-    )
     minute_bytes: int = Field(
         6_000_000,
         ge=10_000,
         le=1_000_000_000,
         description="bytes of pictures that a session takes in a minute, as stored; a typed turn with more "
         "is refused, a spoken one goes without its picture",
+    )
+
+
+class VisionTuning(VisionSettings):
+    """Settings, completed by values that no deployment sets."""
+
+    # Providers scale down to about this themselves.
+    longest_px: int = Field(
+        1_568, ge=64, le=8_192, description="longer side to which a client's picture is scaled down"
+    )
+    # Faces, gestures and a page in the hand are recognised at this size; each turn of a call has a picture.
+    camera_px: int = Field(
+        1_024, ge=64, le=8_192, description="longer side to which a picture of the camera is scaled down"
+    )
+    # The largest photographs of telephones by default; decoding one takes 75 MB.
+    most_pixels: int = Field(
+        25_000_000,
+        ge=10_000,
+        le=100_000_000,
+        description="pixel limit of a picture; a larger one is refused before it is decoded",
     )
 
 
@@ -84,7 +88,7 @@ def decode_base64(data: str) -> bytes:
     return raw
 
 
-def picture_of_file(file: bytes, settings: VisionSettings, *, media_type: str | None = None) -> Picture:
+def picture_of_file(file: bytes, settings: VisionTuning, *, media_type: str | None = None) -> Picture:
     """Return the picture in a file, as it is stored. Its key is that of the file.
 
     Args:

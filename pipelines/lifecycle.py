@@ -22,6 +22,7 @@ from parley.configs.deployment import Bot
 from parley.core.call_events import CallBegan, CallEnded, CallEnding, CallerLeft, EngineFailed
 from parley.core.errors import PeerError
 from parley.core.provenance import Provenance
+from parley.core.tuning import tuned
 from parley.core.usage import Stage
 from parley.pipelines.call import Call, client_prompt
 from parley.pipelines.call_records import CallRecords
@@ -49,6 +50,7 @@ from parley.telemetry.engine_names import EngineNames
 from parley.telemetry.failure_log import CallFailures
 from parley.telemetry.turn_events import TurnLogWriter
 from parley.telemetry.usage_ledger import CallLedger
+from parley.turn_taking.idle import IdleTuning
 
 OVER_LIMIT = "too many questions in a short time, ask again in a minute"
 # Reasons for the end of a call.
@@ -65,7 +67,7 @@ def idle_keeper(engines: Engines, call: Call) -> IdleMonitor:
     # A recording or a script does not fall silent.
     settings = bot.idle if call.capabilities.has_person and call.client.prompts else None
     if settings is not None and not call.phone.ends_on_goodbye:
-        settings = settings.model_copy(update={"hang_up_on_farewell": False})
+        settings = tuned(IdleTuning, settings).model_copy(update={"hang_up_on_farewell": False})
     return IdleMonitor(
         call.events,
         settings,

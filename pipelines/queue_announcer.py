@@ -21,6 +21,9 @@ from parley.serving.scheduler.types import QueuePlace
 
 # Least interval between reports of the position: to a client, and to the caller by the voice.
 QUEUE_REPORT_S, QUEUE_SAID_S = 0.5, 10.0
+# Interval at which a waiting caller hears their place although it has not changed, so that the line does not
+# seem dead. Callers on hold take half a minute of silence for a lost call.
+QUEUE_AGAIN_S = 30.0
 
 
 class QueueAnnouncer:

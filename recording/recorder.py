@@ -62,6 +62,7 @@ from parley.core.call_events import (
 from parley.core.errors import AgentError, MediaError
 from parley.core.media import samples_to_ms
 from parley.core.pictures import Picture
+from parley.core.tuning import tuned
 from parley.recording.at_rest import check_encryption
 from parley.recording.call_files import CallFiles
 from parley.recording.disk import RecordingDisk
@@ -82,7 +83,7 @@ from parley.recording.folder import (
 from parley.recording.held_segments import HeldSegments, RecordedRedaction
 from parley.recording.merge import check_space, merge_call, unmerged_calls
 from parley.recording.retention import RemovedSessions, discard_call, only_one
-from parley.recording.settings import RecordingSettings
+from parley.recording.settings import RecordingSettings, RecordingTuning
 from parley.recording.track import SEGMENT_MS, AudioSegment, SideTrack
 from parley.recording.video import film_call
 from parley.runtime.event_stream import CallEvents
@@ -230,7 +231,7 @@ class CallRecorder:
     ) -> None:
         self.path = call_folder(settings.folder, call.session_id, call.call_id)
         self._files = CallFiles(self.path, check_encryption() if settings.encrypted else None)
-        self._settings, self._call, self._events = settings, call, events
+        self._settings, self._call, self._events = tuned(RecordingTuning, settings), call, events
         self._disk, self._merging = disk, merging
         self._removed = removed or RemovedSessions(settings.folder)
         self._clock = LoopClock()

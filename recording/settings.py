@@ -52,9 +52,6 @@ class RecordingSettings(StrictModel):
         "recorded before the caller has heard all of it; empty: recorded from the beginning",
     )
     merged: bool = Field(True, description="write a stereo WAV of each call when it is over")
-    frame_ms: int = Field(
-        1_000, ge=100, le=60_000, description="least interval between two recorded pictures of the camera"
-    )
     retention_days: float | None = Field(
         None, gt=0, description="recordings of sessions that were last used earlier are removed; null: never"
     )
@@ -72,4 +69,13 @@ class RecordingSettings(StrictModel):
     )
     min_free_gb: float = Field(
         1.0, ge=0, description="below this much free space on the disk nothing is recorded; calls go on"
+    )
+
+
+class RecordingTuning(RecordingSettings):
+    """Settings, completed by values that no deployment sets."""
+
+    # Pictures of a call are for looking at, in a film of one picture a second; more cost disk alone.
+    frame_ms: int = Field(
+        1_000, ge=100, le=60_000, description="least interval between two recorded pictures of the camera"
     )

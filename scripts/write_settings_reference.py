@@ -5,15 +5,20 @@ settings.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from parley.configs.deployment import Deployment
-from parley.configs.describe import Setting, below, described, leaves, plain, settings_of, shared_once
+from parley.configs.describe import Setting, below, described, leaves, owner, plain, settings_of, shared_once
 from parley.configs.load import CONFIG_DIR
 from parley.core.registry import Registry
 from parley.pipelines.engines.settings import REGISTRIES
+
+# Group that declares a setting, and the setting's name, to its first place.
+_Known = dict[tuple[type[BaseModel] | None, str], Setting]
 
 DOCUMENT = CONFIG_DIR.parent / "docs" / "reference" / "settings.md"
 SCHEMA = CONFIG_DIR / "deployment.schema.json"
@@ -61,9 +66,10 @@ def schema() -> dict[str, Any]:
 def _document() -> str:
     single = [setting for setting in settings_of(Deployment) if setting.group is None]
     lines = [HEAD, f"{_count()}\n", *_table(single)]
+    known: _Known = {}
     for setting in settings_of(Deployment):
         if setting.group is not None:
-            lines += _section(setting, level=2)
+            lines += _section(setting, 2, known)
     lines += _engines()
     return "\n".join(lines).rstrip() + "\n"
 
@@ -78,16 +84,35 @@ def _count() -> str:
     )
 
 
-def _section(setting: Setting, level: int) -> Iterator[str]:
+def _section(setting: Setting, level: int, known: _Known) -> Iterator[str]:
     yield f"\n{'#' * level} `{setting.path}`\n"
     about = described(setting.group) if setting.group is not None else ""
     says = [about, setting.description if setting.description != about else ""]
     yield " ".join(_sentence(text) for text in says if text) + "\n"
     inner = list(below(setting))
-    yield from _table([one for one in inner if one.group is None])
+    own, repeated = _parted(setting, [one for one in inner if one.group is None], known)
+    yield from _table(own)
+    for place, names in repeated.items():
+        listed = ", ".join(f"`{name}`" for name in names)
+        yield f"{chr(10) if own else ''}As in `{place}`: {listed}."
     for one in inner:
         if one.group is not None:
-            yield from _section(one, min(level + 1, 4))
+            yield from _section(one, min(level + 1, 4), known)
+
+
+def _parted(
+    group: Setting, settings: Iterable[Setting], known: _Known
+) -> tuple[list[Setting], dict[str, list[str]]]:
+    """Return the settings of a group that are new, and by place the names of those that another place has."""
+    own: list[Setting] = []
+    repeated: dict[str, list[str]] = {}
+    for one in settings:
+        first = known.setdefault((owner(group.group, one.name) if group.group else None, one.name), one)
+        if first is one or first.default != one.default:
+            own.append(one)
+        else:
+            repeated.setdefault(first.path.rpartition(".")[0], []).append(one.name)
+    return own, repeated
 
 
 def _sentence(text: str) -> str:

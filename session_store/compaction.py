@@ -25,7 +25,6 @@ from parley.core.client_rules import CLIENT_TEXT
 from parley.core.clock import Clock
 from parley.core.errors import AgentError
 from parley.core.strict_model import StrictModel
-from parley.core.tuning import tuned
 from parley.language import Language, find_language
 from parley.language.facts import FactRules
 from parley.session_store.events import Draft, Event, Kind
@@ -59,23 +58,14 @@ SUMMARY_INSTRUCTION = (
 )
 
 
-class CompactionSettings(StrictModel):
-    """Settings of the summaries of older turns."""
-
-    keep_turns: int = Field(
-        6,
-        ge=1,
-        le=1_000,
-        description="newest turns that are kept unchanged; fewer if they alone fill half of the model's "
-        "context, but at least one",
-    )
-    summary_tokens: int = Field(500, ge=50, le=20_000, description="longest summary")
-
-
-class CompactionTuning(CompactionSettings):
-    """Settings, completed by values that no deployment sets.
+class CompactionTuning(StrictModel):
+    """Bounds of the summaries of older turns.
 
     Attributes:
+        keep_turns: newest turns that are kept unchanged, to which follow-up questions refer; fewer if they
+            alone fill ``kept_share`` of the model's context, but at least one.
+        summary_tokens: longest summary; a quarter of the model's context where that is less, so that a small
+            one keeps room for turns.
         budget_share: share of the model's context that turns may fill before older ones are summarised. A
             summary costs the model's cache of all turns that stay, so it should come rarely: two thirds
             leave 2,000 of 6,000 tokens for a long newest turn, a tool's result or a slow summary.
@@ -86,6 +76,8 @@ class CompactionTuning(CompactionSettings):
             turns that it covers fill the context meanwhile.
     """
 
+    keep_turns: int = Field(default=6, ge=1, le=1_000)
+    summary_tokens: int = Field(default=500, ge=50, le=20_000)
     budget_share: float = Field(default=0.67, gt=0.0, le=1.0)
     noted_share: float = Field(default=0.8, gt=0.0, le=1.0)
     kept_share: float = Field(default=0.5, gt=0.0, le=1.0)
@@ -200,7 +192,7 @@ class Compactor:
 
     def __init__(
         self,
-        settings: CompactionSettings | None = None,
+        settings: CompactionTuning | None = None,
         summarizer: Summarizer | None = None,
         *,
         budget_tokens: int = 6_000,
@@ -209,7 +201,7 @@ class Compactor:
         language: Language | None = None,
     ) -> None:
         self.facts = facts
-        self._settings = tuned(CompactionTuning, settings)
+        self._settings = settings or CompactionTuning()
         self._extractive = (
             summarizer
             if isinstance(summarizer, ExtractiveSummarizer)
@@ -290,7 +282,7 @@ class Compactor:
             state=fold_state(
                 [event for event in events if event.seq <= until_seq or event is previous], self.facts
             ),
-            max_tokens=self._settings.summary_tokens,
+            max_tokens=min(self._settings.summary_tokens, self._budget_tokens // 4),
         )
 
     async def _written(self, request: SummaryRequest, within_s: float | None = None) -> tuple[str, str]:

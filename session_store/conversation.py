@@ -53,7 +53,7 @@ from parley.core.tiers import Medium, SessionTier, TierEvent, read_tier
 from parley.language.personal_data import HiddenPart, Redactor
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.commit_queue import CommitLimits, CommitQueue
-from parley.session_store.compaction import CompactionSettings, Compactor
+from parley.session_store.compaction import CompactionTuning, Compactor
 from parley.session_store.events import Draft, Event, Kind, new_key
 from parley.session_store.evidence import EvidenceChain
 from parley.session_store.memory import (
@@ -107,13 +107,13 @@ class ConversationSettings(StrictModel):
         le=1_000_000,
         description="context that the model receives; less with a local model whose own context is smaller",
     )
-    compaction: CompactionSettings = CompactionSettings()
 
 
 class ConversationTuning(ConversationSettings):
     """Settings, completed by values that no deployment sets.
 
     Attributes:
+        compaction: bounds of the summaries.
         max_pending: drafts that may wait while the database is unavailable: turns, replies, heard marks, tool
             calls. More are refused.
         max_pending_records: in addition, records of perception (``DROPPABLE``) that may wait. Beyond that,
@@ -125,6 +125,7 @@ class ConversationTuning(ConversationSettings):
         picture_bytes_per_minute: bytes of pictures that one session takes, as stored.
     """
 
+    compaction: CompactionTuning = CompactionTuning()
     max_pending: int = Field(default=1_000, ge=10, le=100_000)
     max_pending_records: int = Field(default=500, ge=10, le=100_000)
     linger_ms: int = Field(default=100, ge=0, le=5_000)

@@ -6,6 +6,11 @@ from pydantic import Field
 
 from parley.core.strict_model import StrictModel
 
+# Variables of the environment, as OpenTelemetry names them.
+HEADERS_ENV = "OTEL_EXPORTER_OTLP_HEADERS"
+SERVICE_NAME_ENV = "OTEL_SERVICE_NAME"
+TRACE_ENV = (HEADERS_ENV, SERVICE_NAME_ENV)
+
 
 class TraceSettings(StrictModel):
     """Traces of turns, sent to a collector of OpenTelemetry. Needs the extra ``otel``."""
@@ -13,14 +18,10 @@ class TraceSettings(StrictModel):
     endpoint: str = Field(
         "http://localhost:4318/v1/traces",
         pattern=r"^https?://\S+$",
-        description="address of the collector, for OTLP over HTTP",
+        description="address of the collector, for OTLP over HTTP. OTEL_EXPORTER_OTLP_HEADERS in the "
+        "environment has headers for it, as ``name=value`` pairs with commas, and OTEL_SERVICE_NAME the name "
+        "of this service in the traces",
     )
-    headers_env: str | None = Field(
-        None,
-        description="environment variable with headers for the collector, as ``name=value`` pairs with "
-        "commas; null: none",
-    )
-    service_name: str = Field("parley", min_length=1, description="name of this service in the traces")
     share: float = Field(1.0, ge=0, le=1, description="share of the turns that are traced")
 
 

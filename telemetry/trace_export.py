@@ -15,13 +15,14 @@ import threading
 import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
+from urllib.parse import unquote
 
 from loguru import logger
 
 from parley.core.errors import ConfigError
 from parley.core.installation import pip_command
 from parley.telemetry.log_throttle import LogThrottle
-from parley.telemetry.settings import TraceSettings
+from parley.telemetry.settings import HEADERS_ENV, SERVICE_NAME_ENV, TraceSettings
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -55,16 +56,14 @@ class TraceExport:
 
         self._provider = TracerProvider(
             sampler=ParentBased(TraceIdRatioBased(settings.share)),
-            resource=Resource({"service.name": settings.service_name}),
+            resource=Resource({"service.name": os.environ.get(SERVICE_NAME_ENV) or "parley"}),
             shutdown_on_exit=False,
         )
         self._is_closed = False
         self._log = _SdkLog()
         self._sdk_logger = logging.getLogger("opentelemetry")
         self._sdk_logger.addHandler(self._log)
-        exporter = OTLPSpanExporter(
-            settings.endpoint, headers=_headers(settings.headers_env), timeout=REQUEST_S
-        )
+        exporter = OTLPSpanExporter(settings.endpoint, headers=_headers(), timeout=REQUEST_S)
         self._provider.add_span_processor(
             BatchSpanProcessor(
                 exporter,
@@ -101,20 +100,21 @@ def check_traces(settings: TraceSettings) -> None:
             is_found = False
         if not is_found:
             raise ConfigError(f"telemetry.traces needs the extra {EXTRA!r}: {pip_command(EXTRA)}")
-    _headers(settings.headers_env)
+    _headers()
 
 
-def _headers(env: str | None) -> dict[str, str]:
-    if env is None:
+def _headers() -> dict[str, str]:
+    value = os.environ.get(HEADERS_ENV, "").strip()
+    if not value:
         return {}
-    value = os.environ.get(env, "").strip()
     pairs = [pair.partition("=") for pair in value.split(",")]
-    if not value or not all(name.strip() and text.strip() for name, _, text in pairs):
+    if not all(name.strip() and text.strip() for name, _, text in pairs):
         raise ConfigError(
-            f"telemetry.traces.headers_env: the environment variable {env} has no headers; set it to "
-            "name=value pairs with commas between them"
+            f"telemetry.traces: the environment variable {HEADERS_ENV} has no headers; set it to name=value "
+            "pairs with commas between them, or remove it"
         )
-    return {name.strip(): text.strip() for name, _, text in pairs}
+    # By the specification, names and values are encoded as in an address.
+    return {unquote(name.strip()): unquote(text.strip()) for name, _, text in pairs}
 
 
 class _SdkLog(logging.Handler):

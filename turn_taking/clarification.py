@@ -36,12 +36,6 @@ class AskBackSettings(StrictModel):
     below: float = Field(
         0.4, gt=0, le=1, description="mean confidence of the words below which a turn is doubtful"
     )
-    lost_below: float = Field(
-        0.0,
-        ge=0,
-        le=1,
-        description="mean confidence below which a turn counts as not understood; 0: never",
-    )
     repeat: str = Field(
         "I heard: {words}. Is that right?",
         min_length=1,
@@ -57,6 +51,13 @@ class AskBackSettings(StrictModel):
 class AskBackTuning(AskBackSettings):
     """Settings of asking back including the values that no deployment sets."""
 
+    # A fact of a recogniser (``RecogniserTraits.lost_below``); most cannot be judged by it.
+    lost_below: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="mean confidence below which a turn counts as not understood; 0: never",
+    )
     least_words: int = Field(3, ge=1, le=50, description="words below which a turn is not asked about")
     answer_words: int = Field(
         5, ge=0, le=50, description="words up to which an answer to a question of the bot is not asked about"

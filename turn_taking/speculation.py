@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import Field
 
 from parley.core.strict_model import StrictModel
+from parley.core.tuning import tuned
 
 
 class SpeculationSettings(StrictModel):
@@ -30,6 +31,12 @@ class SpeculationSettings(StrictModel):
     reads_ahead: bool = Field(
         True, description="a model of this deployment reads the turn while it is being spoken"
     )
+
+
+class SpeculationTuning(SpeculationSettings):
+    """Settings, completed by values that no deployment sets: ``on`` is what its requests cost."""
+
+    # A turn has a pause or two, and a partial changes once or twice in each.
     guesses: int = Field(
         3,
         ge=1,
@@ -46,7 +53,7 @@ class Guesser:
     """
 
     def __init__(self, settings: SpeculationSettings | None = None) -> None:
-        self._settings = settings or SpeculationSettings()
+        self._settings = tuned(SpeculationTuning, settings)
         self.reset()
 
     def reset(self) -> None:

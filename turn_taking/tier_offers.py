@@ -35,8 +35,8 @@ class OfferCause(StrEnum):
 # Causes that words of the caller or results of tools are; the others are counted.
 WORDED = frozenset({OfferCause.EYES, OfferCause.VERIFICATION, OfferCause.POLICY})
 # Score of tension or anger from which a stretch of speech is tense, and confidence of its words below which a
-# turn is unclear (the default of ``hearing.ask_back.below``). A deployment that wants fewer offers asks for more
-# turns in a row. Both scales are the product's own, so that the values fit every specialist and recogniser.
+# turn is unclear (the default of ``hearing.ask_back.below``). A deployment that wants fewer offers gives a
+# larger number of turns in a row. Both scales are the product's own, so the values fit every engine.
 TENSE_FROM, UNCLEAR_BELOW = 0.6, 0.4
 # Value of a field in the result of a tool.
 ToolValue = str | int | float | bool | None

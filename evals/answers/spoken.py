@@ -31,7 +31,7 @@ from parley.evals.stt.measure import PIECE_SAMPLES, RATE_HZ, padded, word_errors
 from parley.evals.stt.normalise import normalised
 from parley.evals.stt.rows import create
 from parley.models.stt import STT, SpeechStream, recogniser_traits
-from parley.turn_taking.clarification import AskBackSettings
+from parley.turn_taking.clarification import AskBackTuning
 
 # Voice of a fresh deployment.
 BOTS_OWN = "hibari"
@@ -162,13 +162,13 @@ def measure(
             stream.close()
 
 
-def _ask_back(engine: str) -> AskBackSettings | None:
+def _ask_back(engine: str) -> AskBackTuning | None:
     """Return the rule by which a deployment with this recogniser asks back; None for never."""
     settings = settings_model(STT.factory(engine.partition(":")[0]))
     traits = recogniser_traits(settings.model_construct())
     if traits.doubtful_below is None:
         return None
-    return AskBackSettings(below=traits.doubtful_below, lost_below=traits.lost_below)
+    return AskBackTuning(below=traits.doubtful_below, lost_below=traits.lost_below)
 
 
 def _noise(split: Split) -> list[Golden]:

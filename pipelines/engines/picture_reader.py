@@ -14,7 +14,8 @@ from typing import TypeVar
 
 from parley.core.errors import CapacityError
 from parley.core.pictures import Picture, picture_key
-from parley.models.pictures import VisionSettings, decode_base64, picture_of_file
+from parley.core.tuning import tuned
+from parley.models.pictures import VisionSettings, VisionTuning, decode_base64, picture_of_file
 
 MOST_WAITING = 32
 READ_S = 20.0
@@ -32,7 +33,7 @@ class PictureReader:
     """
 
     def __init__(self, settings: VisionSettings) -> None:
-        self._settings = settings
+        self._settings = tuned(VisionTuning, settings)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="pictures")
         self._waiting = 0
 

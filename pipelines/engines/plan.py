@@ -40,7 +40,7 @@ from parley.processors.speech.services import TTS_SERVICES
 from parley.runtime.observers import OBSERVERS
 from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.streams import PoolSttSettings, PoolTtsSettings
-from parley.turn_taking.clarification import AskBackSettings
+from parley.turn_taking.clarification import AskBackTuning
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 
 INPUT_RATE_HZ = 16_000
@@ -430,15 +430,16 @@ def _with_traits(hearing: Hearing, traits: RecogniserTraits) -> Hearing:
     if traits.doubtful_below is not None:
         doubt = {"below": traits.doubtful_below, "lost_below": traits.lost_below}
         if "ask_back" not in hearing.model_fields_set:
-            update["ask_back"] = AskBackSettings(**doubt)
+            update["ask_back"] = AskBackTuning.model_validate(doubt)
         elif hearing.ask_back is not None:
-            given = hearing.ask_back.model_fields_set
-            below = hearing.ask_back.below if "below" in given else traits.doubtful_below
+            asking = tuned(AskBackTuning, hearing.ask_back)
+            given = asking.model_fields_set
+            below = asking.below if "below" in given else traits.doubtful_below
             # A deployment that asks back less than the recogniser's figures suggest does so for lost turns
             # too.
             doubt["lost_below"] = min(traits.lost_below, below)
             unsaid = {name: value for name, value in doubt.items() if name not in given}
-            update["ask_back"] = hearing.ask_back.model_copy(update=unsaid)
+            update["ask_back"] = asking.model_copy(update=unsaid)
     return hearing.model_copy(update=update)
 
 

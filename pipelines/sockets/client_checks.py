@@ -8,6 +8,8 @@ from loguru import logger
 
 from parley.core.client_rules import ClientRules
 from parley.core.errors import OversizedError
+from parley.core.tuning import tuned
+from parley.models.pictures import VisionTuning
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.lifecycle import OVER_LIMIT
 from parley.pipelines.sockets.client_mcp import ClientMcp, check_servers
@@ -138,7 +140,7 @@ def picture_limits(engines: Engines, mode: str) -> PictureLimits | None:
     if mode == "duplex":
         camera = CameraSettings()
         return PictureLimits(camera.most_pixels, camera.longest_px) if engines.sees else None
-    vision = engines.deployment.thinking.vision
+    vision = tuned(VisionTuning, engines.deployment.thinking.vision)
     return PictureLimits(vision.most_pixels, vision.longest_px) if engines.answering.sees else None
 
 

@@ -24,6 +24,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
 from parley.pipelines.live_pace import LivePace
+from parley.pipelines.queue_announcer import QUEUE_AGAIN_S
 from parley.pipelines.session_tiers import session_tiers, take_tool_result
 from parley.pipelines.stages.medium_steps import CallSteps, ClientMedia
 from parley.pipelines.stages.tool_results import AnsweredToolResults
@@ -34,10 +35,6 @@ from parley.session_store.events import Kind
 from parley.session_store.memory import text_in
 from parley.session_store.tension import judged_stretches
 from parley.turn_taking.turn_confidence import TurnConfidence
-
-# Interval at which a waiting caller hears their place, so that the line does not seem dead: that of callers
-# who wait for a line (``duplex.queue_again_s``).
-AGAIN_S = 30.0
 
 
 class DeskVoice:
@@ -113,7 +110,7 @@ class DeskVoice:
         ):
             self._note_wait()
             while True:
-                again_s = AGAIN_S if self._is_waiting else None
+                again_s = QUEUE_AGAIN_S if self._is_waiting else None
                 self._news.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(again_s):

@@ -15,7 +15,7 @@ from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.listeners import Listener
-from parley.pipelines.queue_announcer import QueueAnnouncer
+from parley.pipelines.queue_announcer import QUEUE_AGAIN_S, QueueAnnouncer
 from parley.pipelines.stages.call_voice import CallVoice
 from parley.pipelines.stages.omni_ends import EngineEnds
 from parley.pipelines.stages.omni_host import host_of_call, preparation_of
@@ -83,7 +83,7 @@ class OmniStages:
         kept = CallVoice(engines, call).kept
         dialogue = CallDialogue(self.user, rate_hz=engines.output_rate_hz, kept=kept)
         self._contents = Contents(engines.output_rate_hz, dialogue.arrived)
-        self._in_queue = QueueAnnouncer(duplex.queue_phrase, duplex.queue_again_s, events)
+        self._in_queue = QueueAnnouncer(duplex.queue_phrase, QUEUE_AGAIN_S, events)
         self._hosts = [
             host_of_call(host, dialogue, call, self._in_queue, has_echo=has_echo) for host in engines.omni
         ]

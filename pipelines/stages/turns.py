@@ -15,6 +15,7 @@ from pipecat.turns.user_start import (
 )
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
+from parley.core.tuning import tuned
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines, name_of
@@ -31,6 +32,7 @@ from parley.processors.turns.estimates import CallEstimates
 from parley.processors.turns.settled_words import SettlingUserAggregator
 from parley.turn_taking.backchannel import BackchannelPolicy
 from parley.turn_taking.barge_in.barge_in import BargeIn
+from parley.turn_taking.barge_in.settings import BargeInTuning
 from parley.turn_taking.endpointing.policies import endpoint_policy
 from parley.turn_taking.speculation import Guesser
 
@@ -148,7 +150,7 @@ def _estimates(engines: Engines, call: Call) -> CallEstimates | None:
 def guards_protected(engines: Engines) -> bool:
     """Return whether a protected reply yields to a stop word."""
     settings = engines.deployment.hearing.barge_in
-    return settings is not None and settings.protected_yields_to_stop
+    return settings is not None and tuned(BargeInTuning, settings).protected_yields_to_stop
 
 
 def backchannels(engines: Engines, call: Call, say: Say) -> Background:

@@ -7,6 +7,7 @@ said again. ``core.failover.CircuitBreaker`` decides whether a model that keeps 
 """
 
 import re
+from collections.abc import Callable
 from enum import Enum, StrEnum, auto
 
 from pydantic import Field
@@ -20,6 +21,9 @@ _SENTENCE_END = re.compile(r"[.!?…][\"')\]”’]*(?=\s|$)|[。！？][」』�
 _MARKS = frozenset('.,;:!?…)]"”’。、，！？；：」』')
 # Languages without spaces reach no word end for long; the voice takes whole sentences anyway.
 _MAX_HELD_CHARS = 40
+# The caller has then been waiting for the end of turn as well (180 to 900 ms), and 2 s of silence sound like
+# a broken line.
+FIRST_TOKEN_MS = 1_000
 _CLAUSE_MARKS = (",", ";", ":", "-", "–", "—")
 
 
@@ -27,30 +31,11 @@ class GuardSettings(StrictModel):
     """Deadlines of a model's answer, and the phrases that are said after them."""
 
     first_token_ms: int = Field(
-        # The caller has then been waiting for the end of turn as well (180 to 900 ms), and 2 s of silence
-        # sound like a broken line.
-        1_000,
+        FIRST_TOKEN_MS,
         ge=20,
         le=30_000,
-        description="time limit from the end of the turn to the first text",
-    )
-    token_gap_ms: int = Field(
-        1_500,
-        ge=20,
-        le=30_000,
-        description="longest gap between two pieces of text while the caller hears speech",
-    )
-    silence_budget_ms: int = Field(
-        1_400,
-        ge=20,
-        le=30_000,
-        description="silence that the caller may hear before ``silent_gap_ms`` applies",
-    )
-    silent_gap_ms: int = Field(
-        400,
-        ge=20,
-        le=30_000,
-        description="longest gap between two pieces of text once the silence budget is used up",
+        description="time limit from the end of the turn to the first text. A longer one than the default "
+        "makes the limits of the gaps in the text longer in proportion",
     )
     bridge: str = Field(
         "Sorry, I lost my connection for a moment.",
@@ -64,10 +49,18 @@ class GuardSettings(StrictModel):
     waiting: WaitSettings = WaitSettings()
 
 
+def _in_proportion(usual_ms: int) -> Callable[[dict[str, int]], int]:
+    """Return the default of a limit: ``usual_ms``, or more where the first text may take longer."""
+    return lambda read: usual_ms * max(FIRST_TOKEN_MS, read["first_token_ms"]) // FIRST_TOKEN_MS
+
+
 class GuardTuning(GuardSettings):
     """Guard settings including the values that no deployment sets.
 
     Attributes:
+        token_gap_ms: longest gap between two pieces of text while the caller hears speech.
+        silence_budget_ms: silence that the caller may hear before ``silent_gap_ms`` applies.
+        silent_gap_ms: longest gap between two pieces of text once the silence budget is used up.
         tool_call_ms: deadline while the model writes a tool call, which shows no text.
         fallback_first_ms: from the failure to the fallback's first text.
         fallback_gap_ms: between two pieces of the fallback's text.
@@ -76,6 +69,10 @@ class GuardTuning(GuardSettings):
         cool_down_ms: for how long it is not asked.
     """
 
+    # A model that takes longer to its first text is a slow one, whose pieces come more slowly too.
+    token_gap_ms: int = Field(default_factory=_in_proportion(1_500), ge=20, le=30_000)
+    silence_budget_ms: int = Field(default_factory=_in_proportion(1_400), ge=20, le=30_000)
+    silent_gap_ms: int = Field(default_factory=_in_proportion(400), ge=20, le=30_000)
     tool_call_ms: int = Field(default=2500, ge=20, le=60_000)
     fallback_first_ms: int = Field(default=600, ge=20, le=30_000)
     fallback_gap_ms: int = Field(default=2000, ge=20, le=30_000)

@@ -28,7 +28,14 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from parley.core.errors import MediaError
 from parley.core.frame_facts import CAPTURED_S
 from parley.core.pictures import CAMERA, SCREEN, SHOWN, Picture
-from parley.models.pictures import VisionSettings, decoded_file, picture_of_image, picture_of_pixels
+from parley.core.tuning import tuned
+from parley.models.pictures import (
+    VisionSettings,
+    VisionTuning,
+    decoded_file,
+    picture_of_image,
+    picture_of_pixels,
+)
 from parley.processors.perception.held_frames import HeldFrames
 from parley.processors.perception.picture_sources import STALE_S, source_of
 
@@ -86,7 +93,7 @@ class CallerCamera(FrameProcessor):
     def __init__(self, settings: VisionSettings) -> None:
         # It runs in the task that pushes the caller's audio.
         super().__init__(enable_direct_mode=True)
-        self._settings = settings
+        self._settings = tuned(VisionTuning, settings)
         # By source.
         self._held: dict[str, HeldFrames] = {}
         self._shown: deque[InputImageRawFrame] = deque(maxlen=MOST_SHOWN)
@@ -175,7 +182,7 @@ class CallerCamera(FrameProcessor):
         self.forget()
 
 
-def _picture_of(frame: InputImageRawFrame, settings: VisionSettings, longest_px: int) -> Picture:
+def _picture_of(frame: InputImageRawFrame, settings: VisionTuning, longest_px: int) -> Picture:
     if frame.format == "RGB":
         return picture_of_pixels(
             frame.image, frame.size, most_pixels=settings.most_pixels, longest_px=longest_px

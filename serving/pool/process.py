@@ -21,7 +21,7 @@ from loguru import logger
 from parley.core.installation import written_dir
 from parley.runtime.engine_hosting.supervisor import RestartPauses, Supervisor, child_environment
 from parley.serving.pool.settings import PoolTuning, WorkerSpec
-from parley.telemetry.settings import TraceSettings
+from parley.telemetry.settings import TRACE_ENV, TraceSettings
 
 
 class WorkerProcess(Supervisor):
@@ -80,7 +80,7 @@ class WorkerProcess(Supervisor):
             cwd=written_dir(),
             env=child_environment(on_device=True)
             | {"PARLEY_WORKER_SECRET": self._secret}
-            | self._trace_headers(),
+            | self._trace_variables(),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -114,10 +114,10 @@ class WorkerProcess(Supervisor):
                 process.kill()
             await process.wait()
 
-    def _trace_headers(self) -> dict[str, str]:
-        """Return the variable with the headers for the collector of traces, where there is one."""
-        name = None if self._traces is None else self._traces.headers_env
-        return {name: os.environ[name]} if name is not None and name in os.environ else {}
+    def _trace_variables(self) -> dict[str, str]:
+        """Return the variables of the environment for the collector of traces, where there is one."""
+        names = () if self._traces is None else TRACE_ENV
+        return {name: os.environ[name] for name in names if name in os.environ}
 
     def _command(self) -> list[str]:
         spec = self._spec

@@ -23,7 +23,7 @@ from parley.serving.scheduler.types import (
 from parley.session_store.settings import StoreSettings
 from parley.session_store.store import SessionStore
 
-QUICK = SharedPoolSettings(lease_s=1.5, poll_s=0.2)
+QUICK = SharedPoolSettings(lease_s=1.5)
 WAIT_S = 60.0
 
 

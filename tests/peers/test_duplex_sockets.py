@@ -214,7 +214,7 @@ async def test_a_pause_holds_the_conversation_and_ends(one_line: Site):
 @pytest.mark.paired
 async def test_a_client_that_never_prepares_holds_no_engine(tmp_path: Path):
     with minicpm_server() as model:
-        more = pooled(model.url) + "sockets: {prepare_s: 1}\n"
+        more = pooled(model.url) + "sockets: {open_s: 1}\n"
         with serving(tmp_path, "llm: {name: documents}", more=more, calls=2) as at:
             async with client(at) as one:
                 await one.next("queue_done")

@@ -120,7 +120,7 @@ async def test_a_caller_who_says_nothing_is_asked_told_goodbye_and_the_call_is_e
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("TWILIO_ACCOUNT_SID", ACCOUNT)
-    idle = "idle: {prompts: ['Are you still there?'], prompt_after_ms: 1500, growth_percent: 100}"
+    idle = "idle: {prompts: ['Are you still there?'], prompt_after_ms: 1500}"
     async with twilio_rest() as rest:
         phone, more = f", api_url: '{rest.url}'", f"bot: {{greeting: Hello there., {idle}}}\n"
         async with telephone(tmp_path, monkeypatch, phone=phone, more=more) as (server, front):

@@ -12,7 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from tests.peers.server import RunningServer, running_server
 
-SHORT = "server: {max_calls: 8}\nsockets: {open_s: 1.5, prepare_s: 1.5}\n"
+SHORT = "server: {max_calls: 8}\nsockets: {open_s: 1.5}\n"
 PATHS = (
     "/v1/realtime?model=parley",
     "/v1/realtime?mode=audio",

@@ -24,9 +24,7 @@ LLM = {
         "{{name: openai_compatible, settings: {{base_url: '{url}/v1', model: m, sdk_retries: 0}}}}",
     ),
 }
-SMALL = (
-    "remembering: {conversation: {budget_tokens: 300, compaction: {keep_turns: 1, summary_tokens: 120}}}\n"
-)
+SMALL = "remembering: {conversation: {budget_tokens: 300}}\n"
 ANSWER = "That fee is four euros a month, and it is taken on the first working day of each month. " * 2
 
 

@@ -101,7 +101,7 @@ async def test_a_gguf_file_that_speaks_instead_gives_no_answer(tmp_path: Path):
     """Random weights never begin a call: llama.cpp takes the choice, and no words pass for one."""
     file = save_tiny_gguf(tmp_path / "tools.gguf", template=CHATML_TOOLS)
     settings = {"model": str(file), "cpu_threads": 1, "context_tokens": 2_048, "max_tokens": 40}
-    guard = {"first_token_ms": 20_000, "token_gap_ms": 20_000, "silence_budget_ms": 20_000}
+    guard = {"first_token_ms": 20_000}
     chosen = {"llm": {"name": "llamacpp", "settings": settings}, "fallback": None, "guard": guard}
     async with (
         text_gateway(tmp_path, configuration(tmp_path, "llamacpp", {}, thinking=chosen)) as url,

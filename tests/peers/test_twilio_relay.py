@@ -511,8 +511,8 @@ async def test_a_model_switches_the_language_and_the_session_keeps_it(llm: Museu
 
 
 async def test_the_language_of_a_session_outlives_a_summary_of_the_switch(llm: Museum, tmp_path: Path):
-    compaction = {"budget_tokens": 300, "compaction": {"keep_turns": 1, "summary_tokens": 120}}
-    async with media_gateway(tmp_path, llm, conversation=compaction) as url:
+    small = {"budget_tokens": 300}
+    async with media_gateway(tmp_path, llm, conversation=small) as url:
         twilio = Twilio(url, "CA24")
         async with twilio.connected() as line:
             await line.spoken()

@@ -100,18 +100,13 @@ class SocketPeer(Protocol):
 class SocketSettings(StrictModel):
     """Deadlines of a client of a socket. What it may send is bounded too (docs/reference/sockets.md)."""
 
-    prepare_s: float = Field(
-        30.0,
-        gt=0,
-        le=600,
-        description="time within which a client that has got an engine has to prepare the conversation",
-    )
     open_s: float = Field(
         30.0,
         gt=0,
         le=3_600,
         description="time within which a client has to send a message that is accepted, or it is "
-        "disconnected; a client that waits for an engine has prepare_s from the moment it gets one instead",
+        "disconnected; a client that waits for an engine has as long to prepare the conversation, from the "
+        "moment it gets one",
     )
 
 
@@ -305,15 +300,15 @@ class SocketCall:
         self._spoke_us = self._clock.now_us()
 
     def placed(self) -> None:
-        """Report that an engine is ready; the client has to prepare the conversation within ``prepare_s``."""
+        """Report that an engine is ready; the client has to prepare the conversation within ``open_s``."""
         self.happen(QueueUpdate(0))
         if not self.began.is_set() and self._expected is None:
             loop = asyncio.get_running_loop()
-            self._expected = loop.call_later(self.settings.prepare_s, self._late)
+            self._expected = loop.call_later(self.settings.open_s, self._late)
 
     def _late(self) -> None:
         if not self.began.is_set():
-            message = f"nothing was prepared within {self.settings.prepare_s:g} s"
+            message = f"nothing was prepared within {self.settings.open_s:g} s"
             self.over("timeout", message)
             self._hang_up(("timeout", message))
 

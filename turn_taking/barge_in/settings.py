@@ -21,9 +21,6 @@ class BargeInSettings(StrictModel):
         le=1_500,
         description="length above which a voice over the bot is an interruption and stops the bot",
     )
-    protected_yields_to_stop: bool = Field(
-        True, description="a stop word interrupts a protected reply too (``bot.greeting_interruptible``)"
-    )
     looks: bool = Field(
         False,
         description="judge a voice before its words arrive, if the recogniser supports it; false: its words "
@@ -39,6 +36,11 @@ class BargeInTuning(BargeInSettings):
     Unmute ignore a voice without words (``warm_up_ms``, for a canceller that has to converge).
     """
 
+    # A caller who says "stop" is obeyed in every state. What has to be heard to its end, by law, is
+    # ``bot.disclosure`` or ``recording.announcement``, which no word interrupts.
+    protected_yields_to_stop: bool = Field(
+        True, description="a stop word interrupts a protected reply too (``bot.greeting_interruptible``)"
+    )
     look_bounds: LookSettings = LookSettings()
     duck_db: float = Field(-12.0, ge=-60, le=0, description="gain of the bot's voice while the caller speaks")
     duck_longest_ms: int = Field(

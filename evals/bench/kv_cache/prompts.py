@@ -43,8 +43,8 @@ from parley.models.llm.kv.dialogue import GenerationResult, Prefilled, Remembere
 from parley.models.retrieval import Hit, Passage
 from parley.processors.dialogue.engine_llm import messages_of
 from parley.processors.dialogue.passages import QuestionPassages
-from parley.session_store.compaction import CompactionSettings, Compactor
-from parley.session_store.conversation import Conversation, ConversationSettings
+from parley.session_store.compaction import Compactor
+from parley.session_store.conversation import Conversation, ConversationTuning
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Kind
 from parley.session_store.settings import StoreTuning
@@ -189,7 +189,7 @@ async def run_call(
         budget_tokens: of the conversation's settings.
     """
     store = await SessionStore.open(StoreTuning(url=f"sqlite:///{folder}/sessions.db"))
-    conversation = ConversationSettings(budget_tokens=budget_tokens, compaction=CompactionSettings())
+    conversation = ConversationTuning(budget_tokens=budget_tokens)
     language = find_language()
     compactor = Compactor(
         conversation.compaction, budget_tokens=budget_tokens, facts=language.facts, language=language

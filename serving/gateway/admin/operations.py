@@ -29,7 +29,7 @@ from parley.serving.gateway.auth.audit import AuditLog
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.http.read_pace import ReadPace
 from parley.serving.gateway.recording_routes import SessionRecordings
-from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings
+from parley.serving.gateway.reference_voices.settings import VoiceTuning
 from parley.serving.gateway.reference_voices.voices import VOICES_FOLDER, Voices
 from parley.serving.gateway.reference_voices.voices_api import PATH as VOICES_PATH
 from parley.serving.gateway.reference_voices.voices_api import voices_api
@@ -55,9 +55,7 @@ class OperationsSettings(StrictModel):
         default_factory=dict,
         description="false: the app is disabled at startup; an operator's switch takes precedence",
     )
-    voices: ReferenceVoiceSettings = ReferenceVoiceSettings()
     presets_dir: Path = Field(Path("presets"), description="folder of presets, one folder for each mode")
-    frontend: FrontendDefaults = FrontendDefaults()
     listen_in: bool = Field(
         False,
         description="operators may listen to live calls (docs/how-to/operations.md#live-calls); each time is "
@@ -104,6 +102,7 @@ class Operations:
         *,
         pool: Pool | None,
         voice: Path | None = None,
+        voice_bounds: VoiceTuning | None = None,
         documents: DocumentLibrary | None = None,
         ledger: UsageLedger | None = None,
         prices: PriceTable | None = None,
@@ -116,7 +115,8 @@ class Operations:
         Args:
             settings: of the deployment.
             pool: of workers, if there is one.
-            voice: file of the default voice, where the settings name none.
+            voice: file of the voice for clients without one; None: there is none.
+            voice_bounds: bounds of uploaded voices; None: the usual ones.
             documents: that answers come from, if there are any.
             ledger: use and cost of the process's calls; None: one of its own.
             prices: of the deployment; None: there are none.
@@ -127,10 +127,10 @@ class Operations:
         return cls(
             pool,
             Apps(settings.apps, path=settings.data_dir / "apps.json"),
-            Voices(settings.data_dir / VOICES_FOLDER, settings.voices),
-            settings.voices.default or voice,
+            Voices(settings.data_dir / VOICES_FOLDER, voice_bounds),
+            voice,
             Presets(settings.presets_dir),
-            settings.frontend,
+            FrontendDefaults(),
             documents,
             ledger or UsageLedger(),
             prices or PriceTable(),

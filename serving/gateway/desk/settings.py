@@ -68,9 +68,9 @@ class DeskSettings(StrictModel):
         PHRASES,
         description="phrases by name; one that is left out stays. ``offer``: of a human; ``waiting``: to a "
         "caller who waits, with ``{place}`` for the place in the queue; ``declined``: after a declined "
-        "offer; ``withdrawn``: to a caller who waits no longer; ``joined``: when a human takes the session over; "
-        "``expired``: when none came within ``wait_s``; ``returned``: when the human hands the session back; "
-        "``lost``: when the desk gave no sign of life for ``grace_s``",
+        "offer; ``withdrawn``: to a caller who waits no longer; ``joined``: when a human takes the session "
+        "over; ``expired``: when none came within ``wait_s``; ``returned``: when the human hands the session "
+        "back; ``lost``: when the desk gave no sign of life for ``grace_s``",
     )
 
     @field_validator("phrases", mode="before")

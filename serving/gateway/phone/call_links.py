@@ -15,7 +15,8 @@ from loguru import logger
 
 from parley.core.bounded_dict import BoundedDict
 from parley.core.errors import StoreError, StoreUnavailableError
-from parley.serving.gateway.phone.caller_settings import ReconnectSettings
+from parley.core.tuning import tuned
+from parley.serving.gateway.phone.caller_settings import ReconnectSettings, ReconnectTuning
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.session_store.call_links import CallLink
 from parley.session_store.store import SessionStore
@@ -48,7 +49,7 @@ class CallLinks:
     """
 
     def __init__(self, store: SessionStore, settings: ReconnectSettings) -> None:
-        self._store, self._settings = store, settings
+        self._store, self._settings = store, tuned(ReconnectTuning, settings)
         # Digest of an ended call to the stream that held it.
         self._over: BoundedDict[str, str] = BoundedDict(MOST_OVER)
 

@@ -60,14 +60,21 @@ class ReconnectSettings(StrictModel):
         "it, and without a fallback address, needs the time of its restart. A call that the server ends by "
         "closing its stream lasts longer by it",
     )
-    most: int = Field(5, ge=1, le=20, description="reconnections of one call within within_s; then it ends")
-    within_s: float = Field(300.0, gt=0, le=86_400, description="time in which they count")
     apology: str = Field(
         "Sorry, this line keeps breaking. Please call again later.",
         max_length=250,
         description="last words to a caller whose call is not connected again; with phone.transfer_to the "
         "call then goes to that number",
     )
+
+
+class ReconnectTuning(ReconnectSettings):
+    """Settings, completed by values that no deployment sets."""
+
+    # A restart of a process costs each of its calls one stream. A call that loses five in five minutes has a
+    # fault that another stream does not mend.
+    most: int = Field(5, ge=1, le=20, description="reconnections of one call within within_s; then it ends")
+    within_s: float = Field(300.0, gt=0, le=86_400, description="time in which they count")
 
 
 class RelayVoice(StrictModel):

@@ -1,24 +1,12 @@
 """Bounds of reference voices."""
 
-from pathlib import Path
-
 from pydantic import Field
 
 from parley.core.strict_model import StrictModel
 
 
-class ReferenceVoiceSettings(StrictModel):
+class VoiceTuning(StrictModel):
     """Upload, decoding and storage of reference voices."""
-
-    default: Path | None = Field(
-        None,
-        description="WAV for clients that have uploaded no reference voice; null: duplex.tts_voice of the "
-        "deployment",
-    )
-
-
-class VoiceTuning(ReferenceVoiceSettings):
-    """Settings, completed by values that no deployment sets."""
 
     max_voices: int = Field(
         100, ge=0, le=100_000, description="reference voices kept; a further upload gets 409"

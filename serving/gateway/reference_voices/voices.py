@@ -21,10 +21,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from parley.audio.wav import decode_wav, encode_wav
 from parley.core.errors import MediaError
 from parley.core.media import PCM_BYTES_PER_SAMPLE, pcm16_to_float, samples_to_ms
-from parley.core.tuning import tuned
 from parley.runtime.atomic_file import replace_file, sweep
 from parley.serving.gateway.reference_voices.decoder import RATE_HZ, VoiceDecoder, VoiceError
-from parley.serving.gateway.reference_voices.settings import ReferenceVoiceSettings, VoiceTuning
+from parley.serving.gateway.reference_voices.settings import VoiceTuning
 
 # Folder of the voices in ``operations.data_dir``.
 VOICES_FOLDER = "ref_audio"
@@ -71,8 +70,8 @@ class Voices:
         settings: bounds.
     """
 
-    def __init__(self, folder: Path, settings: ReferenceVoiceSettings | None = None) -> None:
-        self.settings = tuned(VoiceTuning, settings)
+    def __init__(self, folder: Path, settings: VoiceTuning | None = None) -> None:
+        self.settings = settings or VoiceTuning()
         self._folder = folder
         self._decoder = VoiceDecoder(self.settings)
         self._writing = asyncio.Lock()

@@ -112,7 +112,7 @@ def voices_api(
     async def default_voice(request: Request) -> Response:
         """Return the voice of clients without one: float32 PCM of 16 kHz in base64."""
         if default is None:
-            raise HTTPException(404, "this server has no default voice (operations.voices.default)")
+            raise HTTPException(404, "this server has no default voice (duplex.tts_voice)")
         try:
             return await pace.made(
                 client_of(request, trusted_proxies=settings.trusted_proxies),

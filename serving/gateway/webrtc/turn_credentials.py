@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from parley.core.errors import ConfigError
-from parley.serving.gateway.webrtc.turn_settings import TURN_SECRET_ENV, TurnSettings
+from parley.serving.gateway.webrtc.turn_settings import EXPIRES_S, TURN_SECRET_ENV, TurnSettings
 
 LEAST_SECRET_CHARS = 16
 
@@ -75,9 +75,7 @@ class TurnServer:
 
     def credentials(self) -> TurnCredentials:
         """Return new credentials, whose name is random: the TURN server learns nothing about the client."""
-        return turn_credentials(
-            self._secret, int(self._wall_s()) + self._settings.expires_s, secrets.token_hex(6)
-        )
+        return turn_credentials(self._secret, int(self._wall_s()) + EXPIRES_S, secrets.token_hex(6))
 
     def ice_server(self) -> dict[str, object]:
         """Return the server with new credentials, as a member of ``RTCConfiguration.iceServers``."""

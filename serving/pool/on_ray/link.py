@@ -24,6 +24,11 @@ MOST_CALLS = 2_100
 MOST_LINE_BYTES = 64 * 1_048_576
 PAUSES = RestartPauses(first_ms=250, least_ms=500, most_ms=10_000, settled_ms=60_000)
 END_S = 5.0
+# Longest time to connect to the cluster: a node that joins one takes some 10 s on a busy machine.
+CONNECT_S = 30.0
+# Longest wait for an actor, after which it is asked again. An actor answers within milliseconds; one that Ray
+# restarts elsewhere takes longer and is found by the next request.
+ANSWER_S = 5.0
 # Variables of Ray, such as those of its authentication.
 PREFIX = "RAY_"
 
@@ -49,9 +54,7 @@ class RayLink:
             raise ConfigError(f"workers.shared.ray.python: no program {settings.python}")
         self.settings = settings
         self.was_connected = False
-        self._supervisor = Supervisor(
-            self._live, name="ray", pauses=PAUSES, start_timeout_s=settings.connect_s
-        )
+        self._supervisor = Supervisor(self._live, name="ray", pauses=PAUSES, start_timeout_s=CONNECT_S)
         self._task: asyncio.Task[None] | None = None
         self._process: asyncio.subprocess.Process | None = None
         self._waiting: dict[int, asyncio.Future[str]] = {}
@@ -74,7 +77,7 @@ class RayLink:
         Args:
             method: of ``RayCluster``.
             facts: its arguments.
-            within_s: longest wait; None: ``answer_s``.
+            within_s: longest wait; None: ``ANSWER_S``.
 
         Raises:
             PeerError: the cluster or the actor is not reached.
@@ -89,7 +92,7 @@ class RayLink:
         number = self._last
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._waiting[number] = answer
-        within_s = self.settings.answer_s if within_s is None else within_s
+        within_s = ANSWER_S if within_s is None else within_s
         try:
             async with asyncio.timeout(within_s):
                 call = RayCall(number, method, dict(facts), within_s)

@@ -55,7 +55,7 @@ class Site:
             for place in places
         ]
         ray = {"address": cluster.address, "python": cluster.python}
-        shared = {"name": self.name, "lease_s": 3.0, "poll_s": 0.5, "ray": ray}
+        shared = {"name": self.name, "lease_s": 3.0, "ray": ray}
         self.settings = PoolTuning.model_validate({"workers": workers, "shared": shared})
         self.pools: list[Pool] = []
         # Order in which callers got a worker, and who has each now.

@@ -11,7 +11,7 @@ from parley.core.pinned_models import PINNED_MODELS
 KEYS = (
     "ANTHROPIC_API_KEY",
     "CARTESIA_API_KEY",
-    "COLLECTOR_HEADERS",
+    "OTEL_EXPORTER_OTLP_HEADERS",
     "DEEPGRAM_API_KEY",
     "PARLEY_CALL_KEYS",
     "PARLEY_CALLER_KEY",
@@ -42,14 +42,17 @@ def test_a_deployment_that_can_start_has_no_problem(tmp_path: Path, capsys: pyte
     assert checked(tmp_path, "name: own\nhearing: {stt: {name: pocketsphinx}}\n", capsys) == (0, [])
 
 
-def test_the_problems_of_all_parts_are_reported_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_problems_of_all_parts_are_reported_at_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "no pair")
     text = (
         "extends: cloud\n"
         "speaking: {tts: {name: kokoro}, fallback: null}\n"
         "models_dir: weights\n"
         "phone: {public_url: 'https://talk.example.org', remember_callers: {trust: attested}}\n"
         "workers: {workers: [{name: far, url: 'ws://192.0.2.1:22400'}]}\n"
-        "telemetry: {traces: {headers_env: COLLECTOR_HEADERS}}\n"
+        "telemetry: {traces: {}}\n"
     )
     status, problems = checked(tmp_path, text, capsys)
     assert status == 2
@@ -59,7 +62,7 @@ def test_the_problems_of_all_parts_are_reported_at_once(tmp_path: Path, capsys: 
     assert "PARLEY_CALLER_KEY" in received
     assert "PARLEY_WORKER_SECRET" in received
     assert "DEEPGRAM_API_KEY" in received
-    assert "COLLECTOR_HEADERS" in received
+    assert "OTEL_EXPORTER_OTLP_HEADERS" in received
     assert "ANTHROPIC_API_KEY" in received
     assert f"'kokoro' needs {tmp_path}/weights/kokoro/" in received
     assert len(problems) == len(set(problems))
@@ -127,8 +130,8 @@ def test_every_unreadable_document_is_a_problem(
         ("operations: {data_dir: own.yaml/data}", "operations.data_dir: {path}/own.yaml is not a folder"),
         ("operations: {presets_dir: none}", "operations.presets_dir: there is no folder '{path}/none'"),
         (
-            "operations: {voices: {default: none.wav}}",
-            "operations.voices.default: cannot read {path}/none.wav: No such file or directory",
+            "duplex: {tts_voice: none.wav}",
+            "duplex.tts_voice: {path}/none.wav: No such file or directory",
         ),
     ],
 )

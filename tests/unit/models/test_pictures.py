@@ -11,9 +11,9 @@ from PIL import Image
 
 from parley.core.errors import MediaError
 from parley.core.pictures import Picture
-from parley.models.pictures import MOST_STORED_BYTES, VisionSettings, picture_of_file, picture_of_pixels
+from parley.models.pictures import MOST_STORED_BYTES, VisionTuning, picture_of_file, picture_of_pixels
 
-SETTINGS = VisionSettings()
+SETTINGS = VisionTuning()
 
 
 def file_of(image: Image.Image, format: str = "PNG", **more: object) -> bytes:

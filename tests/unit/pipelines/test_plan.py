@@ -17,6 +17,7 @@ from parley.configs.deployment import Bot, Choice, Deployment, Duplex, Hearing, 
 from parley.configs.load import load_deployment
 from parley.core.errors import ConfigError, ModelFileError
 from parley.core.pinned_models import PINNED_MODELS
+from parley.core.tuning import tuned
 from parley.models.echo.webrtc import WebRtcEchoSettings
 from parley.models.llm.documents import DocumentLlmSettings
 from parley.models.stt.moonshine_tiny import MoonshineTinySettings
@@ -25,6 +26,7 @@ from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import plan
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.serving.gateway.settings import ServerTuning
+from parley.turn_taking.clarification import AskBackTuning
 from parley.turn_taking.endpointing.endpointer import EndpointTuning
 from tests import human_speech
 from tests.tiny_whisper import install_whisper
@@ -138,7 +140,6 @@ def test_a_specialist_without_its_weights_is_missing_and_one_line_says_so(tmp_pa
         ({"ask_back": {}}, 0.6, 0.5),
         ({"ask_back": {"below": 0.7}}, 0.7, 0.5),
         ({"ask_back": {"below": 0.3}}, 0.3, 0.3),
-        ({"ask_back": {"lost_below": 0.2}}, 0.6, 0.2),
         ({"stt": {"name": "pocketsphinx"}, "ask_back": {}}, 0.4, 0.0),
     ],
 )
@@ -148,7 +149,8 @@ def test_what_is_doubtful_is_the_recognisers_unless_the_deployment_says(
     human_speech.moonshine_tiny()
     planned = plan(Deployment(hearing=Hearing.model_validate(hearing))).hearing.ask_back
     assert planned is not None
-    assert (planned.below, planned.lost_below) == (below, lost_below)
+    used = tuned(AskBackTuning, planned)
+    assert (used.below, used.lost_below) == (below, lost_below)
 
 
 @pytest.mark.parametrize("hearing", [{"ask_back": None}, {"stt": {"name": "pocketsphinx"}}])

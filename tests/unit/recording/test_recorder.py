@@ -38,7 +38,7 @@ from parley.recording.held_segments import RecordedRedaction
 from parley.recording.merge import main, merge_call
 from parley.recording.recorder import MOST_WAITING, CallRecorder, RecordingSource
 from parley.recording.retention import RemovedSessions
-from parley.recording.settings import RecordingSettings
+from parley.recording.settings import RecordingTuning
 from parley.recording.timeline import timeline_of
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
@@ -67,7 +67,7 @@ class OneCall:
             self.events.subscribe(kind, self.seen.append)
         self.began_us = LoopClock().now_us() - round(began_s_ago * 1_000_000)
         self.recorder = CallRecorder(
-            RecordingSettings.model_validate({"folder": folder, "min_free_gb": 0, **settings}),
+            RecordingTuning.model_validate({"folder": folder, "min_free_gb": 0, **settings}),
             RecordingSource(
                 str(uuid.uuid4()),
                 uuid.uuid4().hex,
@@ -327,7 +327,7 @@ async def test_a_call_that_was_killed_is_merged_by_hand(tmp_path: Path, capsys: 
 async def test_a_session_that_is_no_id_is_not_recorded(tmp_path: Path, session: str):
     with pytest.raises(MediaError, match="not the id of a session"):
         CallRecorder(
-            RecordingSettings(folder=tmp_path),
+            RecordingTuning(folder=tmp_path),
             RecordingSource(session, uuid.uuid4().hex, "webrtc", "embedded", True, 0, 0),
             CallEvents(),
             disk=RecordingDisk(),

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from parley.core.errors import StoreUnavailableError
 from parley.serving.gateway.phone.call_links import REPEATED_S, CallLinks, new_holder
-from parley.serving.gateway.phone.caller_settings import ReconnectSettings
+from parley.serving.gateway.phone.caller_settings import ReconnectTuning
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.session_store.call_links import CallLink
 from parley.session_store.settings import StoreTuning
@@ -32,7 +32,7 @@ async def session_of(links: CallLinks, call: PhoneCall) -> str | None:
 
 async def test_a_call_is_found_by_another_process_until_it_is_over(store: SessionStore):
     session = (await store.create()).id
-    first, second = (CallLinks(store, ReconnectSettings()) for _ in range(2))
+    first, second = (CallLinks(store, ReconnectTuning()) for _ in range(2))
     assert await session_of(second, CALL) is None
     await first.began(CALL, session, "a")
     assert await session_of(second, CALL) == session
@@ -43,7 +43,7 @@ async def test_a_call_is_found_by_another_process_until_it_is_over(store: Sessio
 
 async def test_a_process_that_has_lost_a_call_to_another_one_does_not_end_it(store: SessionStore):
     session = (await store.create()).id
-    stale, present = (CallLinks(store, ReconnectSettings()) for _ in range(2))
+    stale, present = (CallLinks(store, ReconnectTuning()) for _ in range(2))
     await stale.began(CALL, session, "old")
     await present.began(CALL, session, "new")
     await stale.over(CALL, "old")
@@ -55,7 +55,7 @@ async def test_a_process_that_has_lost_a_call_to_another_one_does_not_end_it(sto
 
 
 async def test_a_call_is_in_the_session_that_it_has_moved_to(store: SessionStore):
-    links = CallLinks(store, ReconnectSettings())
+    links = CallLinks(store, ReconnectTuning())
     first, second = (await store.create()).id, (await store.create()).id
     await links.began(CALL, first, "a")
     await links.began(CALL, second, "a")
@@ -63,7 +63,7 @@ async def test_a_call_is_in_the_session_that_it_has_moved_to(store: SessionStore
 
 
 async def test_a_call_without_an_id_is_no_call(store: SessionStore):
-    links = CallLinks(store, ReconnectSettings())
+    links = CallLinks(store, ReconnectTuning())
     nameless = PhoneCall("", "+15550100", "+15550199", network="twilio")
     await links.began(nameless, (await store.create()).id, "a")
     assert await links.link_of(nameless) is None
@@ -71,7 +71,7 @@ async def test_a_call_without_an_id_is_no_call(store: SessionStore):
 
 async def test_a_call_is_connected_again_so_many_times_and_not_more(store: SessionStore):
     session = (await store.create()).id
-    settings = ReconnectSettings(most=2)
+    settings = ReconnectTuning(most=2)
     # Each of them in a process that dies after it has taken the stream.
     taken = [await CallLinks(store, settings).take(CALL, CallLink(session, new_holder())) for _ in range(4)]
     assert taken == [True, True, False, False]
@@ -80,7 +80,7 @@ async def test_a_call_is_connected_again_so_many_times_and_not_more(store: Sessi
 
 async def test_a_request_that_repeats_for_one_lost_stream_counts_once(store: SessionStore):
     session = (await store.create()).id
-    settings, lost = ReconnectSettings(most=2), CallLink(session, "a")
+    settings, lost = ReconnectTuning(most=2), CallLink(session, "a")
     # The network sends it again to this process or, where that one is slow, to another.
     assert all([await CallLinks(store, settings).take(CALL, lost) for _ in range(5)])
     taken = [await CallLinks(store, settings).take(CALL, CallLink(session, name)) for name in "bc"]
@@ -91,7 +91,7 @@ async def test_a_stream_that_never_comes_counts_again_after_a_while(tmp_path: Pa
     time_us = [1_000_000_000_000_000]
     url = f"sqlite:///{tmp_path}/sessions.db"
     opened = await SessionStore.open(StoreTuning(url=url), now_us=lambda: time_us[0])
-    links, lost = CallLinks(opened, ReconnectSettings(most=2)), CallLink((await opened.create()).id, "a")
+    links, lost = CallLinks(opened, ReconnectTuning(most=2)), CallLink((await opened.create()).id, "a")
     taken = []
     for _ in range(3):
         taken.append(await links.take(CALL, lost))
@@ -102,14 +102,14 @@ async def test_a_stream_that_never_comes_counts_again_after_a_while(tmp_path: Pa
 
 async def test_reconnections_of_long_ago_do_not_count(store: SessionStore):
     session = (await store.create()).id
-    assert await CallLinks(store, ReconnectSettings(most=1)).take(CALL, CallLink(session, "a"))
-    brief = ReconnectSettings(most=1, within_s=1e-6)
+    assert await CallLinks(store, ReconnectTuning(most=1)).take(CALL, CallLink(session, "a"))
+    brief = ReconnectTuning(most=1, within_s=1e-6)
     assert await CallLinks(store, brief).take(CALL, CallLink(session, "b"))
 
 
 async def test_the_end_of_a_call_counts_here_while_the_store_is_away(store: SessionStore):
     session = (await store.create()).id
-    links = CallLinks(store, ReconnectSettings())
+    links = CallLinks(store, ReconnectTuning())
     await links.began(CALL, session, "a")
     await store.close()
     await links.over(CALL, "a")

@@ -16,7 +16,7 @@ from parley.core.grants import ClientIdentity
 from parley.serving.gateway.app import add_error_answers
 from parley.serving.gateway.calls import CallTasks
 from parley.serving.gateway.phone.call_links import CallLinks
-from parley.serving.gateway.phone.caller_settings import ReconnectSettings
+from parley.serving.gateway.phone.caller_settings import ReconnectSettings, ReconnectTuning
 from parley.serving.gateway.phone.carriers.carrier import PhoneCall
 from parley.serving.gateway.phone.routes import MOST_STORE_WAITS, PhoneRoutes
 from parley.serving.gateway.phone.settings import PhoneRoutesSettings
@@ -36,7 +36,7 @@ class Gateway:
     """Routes of a gateway whose calls never come, over a real store."""
 
     def __init__(self, store: SessionStore, *, most_calls: int = 4, **settings: Any) -> None:
-        reconnect = settings.setdefault("reconnect", ReconnectSettings(most=1))
+        reconnect = settings.setdefault("reconnect", ReconnectTuning(most=1))
         phone = PhoneRoutesSettings(public_url=PUBLIC, **settings)
         self.now_s = 0.0
         self.store, self.links = store, CallLinks(store, reconnect or ReconnectSettings())
@@ -177,7 +177,7 @@ async def test_a_call_waits_a_minute_for_a_store_or_for_the_next_server(
 
 async def test_a_call_of_ours_is_passed_on_under_our_number(store: SessionStore):
     ours = replace(CALL, caller="+15550199", called="+15550100", direction="outbound")
-    gateway = Gateway(store, transfer_to="+15550123", reconnect=ReconnectSettings(most=1))
+    gateway = Gateway(store, transfer_to="+15550123", reconnect=ReconnectTuning(most=1))
     await gateway.began(ours)
     link = await gateway.links.link_of(ours)
     assert link is not None

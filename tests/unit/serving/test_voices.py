@@ -341,9 +341,13 @@ async def test_a_link_that_leads_out_of_the_folder_is_followed_by_nobody(tmp_pat
 # Over HTTP.
 
 
-def operations(folder: Path, **bounds: Any) -> Operations:
-    chosen = OperationsSettings(data_dir=folder, voices=VoiceTuning(**bounds))
-    return Operations.open(chosen, pool=None)
+def operations(folder: Path, *, default: Path | None = None, **bounds: Any) -> Operations:
+    return Operations.open(
+        OperationsSettings(data_dir=folder),
+        pool=None,
+        voice=default,
+        voice_bounds=VoiceTuning(**bounds),
+    )
 
 
 @pytest.fixture
@@ -485,7 +489,7 @@ async def test_samples_are_counted_with_what_a_client_reads(tmp_path: Path):
 
 async def test_a_server_without_a_default_voice_says_so(client: httpx.AsyncClient):
     answer = await client.get("/api/default_ref_audio")
-    assert answer.status_code == 404 and "operations.voices.default" in answer.json()["error"]
+    assert answer.status_code == 404 and "duplex.tts_voice" in answer.json()["error"]
 
 
 # Voices for engines that imitate one.

@@ -1,6 +1,6 @@
 """Pauses that start a speculation, and the guessed words."""
 
-from parley.turn_taking.speculation import Guesser, SpeculationSettings
+from parley.turn_taking.speculation import Guesser, SpeculationSettings, SpeculationTuning
 
 
 def opened(settings: SpeculationSettings | None = None) -> Guesser:
@@ -30,7 +30,7 @@ def test_what_was_said_so_far_is_told_while_the_voice_goes_on():
     guesser.reset()
     assert guesser.so_far is None
     # After the last guess the words of a pause are still read.
-    thrifty = opened(SpeculationSettings(guesses=1))
+    thrifty = opened(SpeculationTuning(guesses=1))
     thrifty.on_partial("what")
     thrifty.on_pause()
     assert (thrifty.so_far, thrifty.on_partial("what is"), thrifty.so_far) == (None, None, "what is")
@@ -98,7 +98,7 @@ def test_a_voice_that_goes_on_is_listened_to():
 
 
 def test_a_turn_costs_so_many_guesses_and_the_next_one_as_many():
-    guesser = opened(SpeculationSettings(guesses=2))
+    guesser = opened(SpeculationTuning(guesses=2))
     for _ in range(2):
         guesser.reset()
         guesser.on_turn()
@@ -107,7 +107,7 @@ def test_a_turn_costs_so_many_guesses_and_the_next_one_as_many():
 
 
 def test_partials_leave_a_guess_for_the_final_words():
-    guesser = opened(SpeculationSettings(guesses=2))
+    guesser = opened(SpeculationTuning(guesses=2))
     guesser.on_pause()
     assert [guesser.on_partial(word) for word in ("what", "what is", "what is it")] == [
         "what",

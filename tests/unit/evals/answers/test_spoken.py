@@ -12,7 +12,7 @@ from parley.evals.answers.spoken import Row, measure, say, table
 from parley.evals.human.conditions import CLEAN, CONDITIONS
 from parley.evals.human.generators import VOICE_GENERATORS
 from parley.evals.human.split import Split
-from parley.turn_taking.clarification import AskBackSettings
+from parley.turn_taking.clarification import AskBackTuning
 from tests.human_speech import moonshine_tiny
 
 QUESTION = Golden("bank", Kind.FACT, ("When do you close on Saturdays?",), facts=("10 until 2",))
@@ -21,7 +21,7 @@ NOISE = Golden("bank", Kind.NOISE, ("open the account of the moon",), facts=("ca
 
 @pytest.fixture(scope="module")
 def examiner() -> Examiner:
-    return Examiner(load_models(), AskBackSettings(below=0.6, lost_below=0.5))
+    return Examiner(load_models(), AskBackTuning(below=0.6, lost_below=0.5))
 
 
 @pytest.mark.slow

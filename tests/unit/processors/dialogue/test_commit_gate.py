@@ -38,7 +38,7 @@ from parley.core.pictures import (
     referred_key,
 )
 from parley.language import find_language
-from parley.models.pictures import VisionSettings, picture_of_pixels
+from parley.models.pictures import VisionSettings, VisionTuning, picture_of_pixels
 from parley.processors.dialogue.commit_gate import Answers, CommitGate, CommitGateSettings
 from parley.processors.fusion.perception import Perceived
 from parley.processors.perception.caller_camera import MOST_SHOWN, CallerCamera, NoCamera, TurnPictures
@@ -669,7 +669,7 @@ def test_a_screen_is_shown_apart_from_the_camera_and_named(tmp_path: Path):
 
 
 def test_a_frame_that_is_no_picture_costs_the_turn_nothing_else(tmp_path: Path):
-    camera = CallerCamera(VisionSettings(most_pixels=10_000))
+    camera = CallerCamera(VisionTuning(most_pixels=10_000))
     broken = [
         InputImageRawFrame(image=b"short", size=(64, 48), format="RGB"),
         InputImageRawFrame(image=bytes(200 * 200 * 3), size=(200, 200), format="RGB"),
