@@ -165,6 +165,12 @@ def plain(value: Any) -> Any:
     return value
 
 
+def has_texts_by_name(setting: Setting) -> bool:
+    """Return whether a setting has several texts by name, which are shown below each other."""
+    texts = setting.default.values() if isinstance(setting.default, Mapping) else ()
+    return bool(texts) and all(isinstance(text, str) for text in texts)
+
+
 def _setting(path: str, name: str, field: FieldInfo) -> Setting:
     group, is_list = _group_in(field.annotation)
     default = None if field.is_required() else field.default

@@ -9,13 +9,13 @@ may change.
 import json
 import re
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from parley.configs.deployment import Choice, Deployment
-from parley.configs.describe import Setting, below, plain, settings_of
+from parley.configs.describe import Setting, below, has_texts_by_name, plain, settings_of
 
 WIDTH = 110
 HEAD = (
@@ -69,6 +69,10 @@ class _Printer:
         elif isinstance(value, BaseModel):
             yield f"{start} {{}}" if is_given and not value.model_fields_set else start
             yield from self.group(value, below(setting), deeper, is_given=is_given)
+        elif has_texts_by_name(setting):
+            changed = {name: text for name, text in value.items() if text != setting.default[name]}
+            yield f"{start} {{}}" if is_given and not changed else start
+            yield from _texts(setting.default, changed, deeper)
         elif is_given and isinstance(value, tuple) and value and isinstance(value[0], BaseModel):
             yield start
             yield from self._list(setting.path, value, deeper)
@@ -101,10 +105,18 @@ class _Printer:
             yield f"{indent}  {'' if given else '#'}{setting.name}: {scalar(getattr(known, setting.name))}"
 
 
+def _texts(defaults: Mapping[str, str], changed: Mapping[str, str], indent: str) -> Iterator[str]:
+    """Yield the lines of texts by name, each of which may be given without the others."""
+    for name, default in defaults.items():
+        if name in changed:
+            yield from _comment(f"default {scalar(default)}", indent)
+        yield f"{indent}{'' if name in changed else '#'}{name}: {scalar(changed.get(name, default))}"
+
+
 def meaning(setting: Setting, *, shows_default: bool) -> str:
     """Return the description of a setting with its unit and bounds, on one line."""
     facts = [setting.unit, setting.bounds]
-    if shows_default and setting.group is None and not setting.is_required:
+    if shows_default and setting.group is None and not setting.is_required and not has_texts_by_name(setting):
         facts.append(f"default {scalar(setting.default)}")
     known = "; ".join(fact for fact in facts if fact)
     text = setting.description.replace("`", "")

@@ -12,7 +12,17 @@ from typing import Any
 from pydantic import BaseModel
 
 from parley.configs.deployment import Deployment
-from parley.configs.describe import Setting, below, described, leaves, owner, plain, settings_of, shared_once
+from parley.configs.describe import (
+    Setting,
+    below,
+    described,
+    has_texts_by_name,
+    leaves,
+    owner,
+    plain,
+    settings_of,
+    shared_once,
+)
 from parley.configs.load import CONFIG_DIR
 from parley.core.registry import Registry
 from parley.pipelines.engines.settings import REGISTRIES
@@ -126,15 +136,10 @@ def _table(settings: list[Setting]) -> Iterator[str]:
     yield "| setting | default | meaning |\n|---|---|---|"
     for one in settings:
         # The kind is left out where the default shows it.
-        kind = one.kind if "`" in one.kind and not _is_by_name(plain(one.default)) else ""
+        kind = one.kind if "`" in one.kind and not has_texts_by_name(one) else ""
         facts = "; ".join(fact for fact in (kind, one.bounds) if fact)
         meaning = f"{one.description} ({facts})" if one.description and facts else one.description or facts
         yield f"| `{one.name}` | {_default(one)} | {meaning.replace('|', chr(92) + '|')} |"
-
-
-def _is_by_name(value: object) -> bool:
-    """Return whether a default is several texts by name, which are shown below each other."""
-    return isinstance(value, Mapping) and bool(value) and all(isinstance(one, str) for one in value.values())
 
 
 def _default(setting: Setting) -> str:
@@ -143,7 +148,7 @@ def _default(setting: Setting) -> str:
     value = plain(setting.default)
     if isinstance(value, Mapping) and set(value) == {"name", "settings"}:
         return f"`{value['name']}`"
-    if _is_by_name(value):
+    if has_texts_by_name(setting):
         return "<br>".join(f"`{name}`: {text}" for name, text in value.items())
     if isinstance(value, float) and value.is_integer():
         value = int(value)

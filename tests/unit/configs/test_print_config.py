@@ -63,6 +63,23 @@ def test_what_is_left_out_is_printed_with_a_mark(tmp_path: Path):
     assert given | {"    #timer_ms: 800", "#phone: null"} <= set(lines)
 
 
+def test_texts_by_name_are_printed_below_each_other(tmp_path: Path):
+    path = tmp_path / "mine.yaml"
+    path.write_text('desk: {phrases: {offer: "Shall I fetch an adviser?"}}\ntiers: {phrases: {}}\n')
+    deployment = load_deployment(path)
+    printed = as_yaml(deployment)
+    assert {
+        "  phrases:",
+        '    # default "Shall I fetch a colleague?"',
+        '    offer: "Shall I fetch an adviser?"',
+        '    #joined: "You are now connected to a colleague."',
+        "  phrases: {}",
+        '    #go_unseen: "All right, I see nothing any more."',
+    } <= set(printed.splitlines())
+    path.write_text(printed)
+    assert load_deployment(path) == deployment
+
+
 def test_words_and_numbers_in_text_stay_text(tmp_path: Path):
     path = tmp_path / "mine.yaml"
     path.write_text(

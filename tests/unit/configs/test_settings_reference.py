@@ -34,7 +34,19 @@ def test_a_group_that_stands_in_several_places_counts_once():
 
 @pytest.mark.parametrize(
     "settings",
-    ["desk: {again_s: 10}", "thinking: {guard: {waiting: {give_up_ms: 9000}}}"],
+    [
+        "bot: {idle: {growth_percent: 120}}",
+        "desk: {again_s: 10}",
+        "duplex: {queue_again_s: 10}",
+        "hearing: {barge_in: {protected_yields_to_stop: false}}",
+        "recording: {frame_ms: 500}",
+        "remembering: {conversation: {compaction: {keep_turns: 3}}}",
+        "server: {conversations: {hung_ms: 900}}",
+        "thinking: {guard: {waiting: {give_up_ms: 9000}}}",
+        "thinking: {speculation: {guesses: 1}}",
+        "thinking: {vision: {longest_px: 800}}",
+        "workers: {shared: {poll_s: 2}}",
+    ],
 )
 def test_a_setting_that_is_a_constant_now_is_refused_with_the_known_ones(tmp_path: Path, settings: str):
     path = tmp_path / "old.yaml"
