@@ -404,6 +404,18 @@ def test_a_summary_of_a_model_that_never_ends_a_sentence_is_cut_at_a_word() -> N
     assert text.removesuffix(" ...").split()[-1] in "and then they talked about it".split()
 
 
+def test_a_summary_leaves_most_of_a_small_context_to_the_turns() -> None:
+    def length(budget_tokens: int) -> int:
+        line = Timeline()
+        for day in range(20):
+            line.said(" ".join(f"On day {day} I asked clerk {clerk} about fees." for clerk in range(40)))
+            line.replied("All right.")
+        maker = Compactor(CompactionTuning(), budget_tokens=budget_tokens)
+        return approximate_tokens(due(maker, line).payload["text"])
+
+    assert length(400) <= 100 < length(6_000) <= 500
+
+
 @pytest.mark.parametrize("filler", ["so I went on and on about it ", "我去了火车站然后又回来了"])
 def test_facts_and_intent_survive_when_no_sentence_fits(filler: str) -> None:
     line = Timeline()

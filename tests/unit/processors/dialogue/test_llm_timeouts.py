@@ -1,7 +1,9 @@
 import pytest
 
+from parley.core.tuning import tuned
 from parley.processors.dialogue.llm_timeouts import (
     FailureReason,
+    GuardSettings,
     GuardTuning,
     LlmTimeouts,
     SaidSoFar,
@@ -17,6 +19,16 @@ LIMITS = GuardTuning(
 
 def watch(*, tools: bool = False, signs: bool = False) -> LlmTimeouts:
     return LlmTimeouts(LIMITS, asked_ms=100, tools=tools, signs=signs)
+
+
+@pytest.mark.parametrize(
+    ("first_token_ms", "limits_ms"), [(500, (1_500, 1_400, 400)), (5_000, (7_500, 7_000, 2_000))]
+)
+def test_a_slow_model_may_be_slow_between_its_pieces_too(
+    first_token_ms: int, limits_ms: tuple[int, int, int]
+):
+    limits = tuned(GuardTuning, GuardSettings(first_token_ms=first_token_ms))
+    assert (limits.token_gap_ms, limits.silence_budget_ms, limits.silent_gap_ms) == limits_ms
 
 
 def test_the_first_token_has_a_deadline_of_its_own():
