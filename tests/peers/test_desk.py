@@ -107,7 +107,7 @@ async def serving_desk(
         "thinking: {llm: {name: openai_compatible, "
         f"settings: {{base_url: '{llm.url}/v1', model: m}}}}}}\n"
         f"remembering: {{store: {{url: 'sqlite:///{folder}/sessions.db'}}}}\n"
-        f'desk: {{{desk}, joined: "{JOINED}", expired: "{GONE}"}}\n{more}'
+        f'desk: {{{desk}, phrases: {{joined: "{JOINED}", expired: "{GONE}"}}}}\n{more}'
     )
     async with (
         running_server("--config", str(folder / "own.yaml"), *arguments, log=log) as server,

@@ -60,6 +60,9 @@ class ReconnectSettings(StrictModel):
         "it, and without a fallback address, needs the time of its restart. A call that the server ends by "
         "closing its stream lasts longer by it",
     )
+    most: int = Field(
+        5, ge=1, le=20, description="reconnections of one call within five minutes; then it ends"
+    )
     apology: str = Field(
         "Sorry, this line keeps breaking. Please call again later.",
         max_length=250,
@@ -71,10 +74,9 @@ class ReconnectSettings(StrictModel):
 class ReconnectTuning(ReconnectSettings):
     """Settings, completed by values that no deployment sets."""
 
-    # A restart of a process costs each of its calls one stream. A call that loses five in five minutes has a
-    # fault that another stream does not mend.
-    most: int = Field(5, ge=1, le=20, description="reconnections of one call within within_s; then it ends")
-    within_s: float = Field(300.0, gt=0, le=86_400, description="time in which they count")
+    # A restart of a process costs each of its calls one stream, and a call that loses several within five
+    # minutes has a fault that another stream does not mend.
+    within_s: float = Field(300.0, gt=0, le=86_400, description="time in which lost streams count")
 
 
 class RelayVoice(StrictModel):

@@ -14,7 +14,7 @@ has ended according to Twilio, is removed.
 
 After the stream Twilio asks how the call goes on (``/twilio/reconnect``). One that this side has ended, and
 one that never had a session, is hung up. Any other lost its stream (this or another process died, or the
-connection did) and gets a new one, in the same session, ``ReconnectTuning.most`` times within ``within_s``;
+connection did) and gets a new one, in the same session, ``phone.reconnect.most`` times in five minutes;
 a request that the network repeats for one lost stream counts once.
 Then its caller hears an apology, and is passed on or hung up. While the store does not answer, the caller
 waits, for ``MOST_STORE_WAITS`` requests at most.
