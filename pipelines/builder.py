@@ -119,7 +119,8 @@ def build(
     bot = engines.deployment.bot
     disclosure = disclosure_of(call, bot)
     if disclosure:
-        when_heard(call.events, disclosure, partial(_publish_disclosed, call, disclosure))
+        on_heard = partial(_publish_disclosed, call, disclosure)
+        when_heard(call.events, disclosure, on_heard, in_units=client.reports_units)
     phrases = announcements_of(engines, call)
     greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcements=phrases)
     TurnRecords(call, sends=call.peer.speaks_rtvi and client.reads_rtvi)

@@ -259,7 +259,7 @@ class _Beginning:
         self._call, self._recorder, self._phrase = call, recorder, phrase
         call.events.subscribe(RecordingConsentChanged, self._on_consent)
         if phrase:
-            when_heard(call.events, phrase, self._on_heard)
+            when_heard(call.events, phrase, self._on_heard, in_units=call.client.reports_units)
         self._begin()
 
     def _on_heard(self) -> None:

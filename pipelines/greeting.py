@@ -13,7 +13,7 @@ from pipecat.transports.base_transport import BaseTransport
 
 from parley.configs.deployment import Bot
 from parley.core.call_events import PhraseChosen, TextGiven
-from parley.pipelines.announcements import disclosure_of
+from parley.pipelines.announcements import disclosure_of, say_with_units
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.processors.speech.phrases import protected_phrase
@@ -121,7 +121,9 @@ def greet(
     client whose bot does not greet hears them too, unless its dialect has no place for them.
     """
     opening: list[Frame | None] = []
-    if greets and call.client.speaks_announcements:
+    if greets and call.client.reports_units:
+        say_with_units(call, announcements if call.client.speaks_announcements else ())
+    elif greets and call.client.speaks_announcements:
         opening += [protected_phrase(phrase) for phrase in announcements]
     if greets and call.client.greets:
         is_owed = asks_again and _asks_again(call)

@@ -455,10 +455,17 @@ class ReplyBegan:
 
 @dataclass(frozen=True, slots=True)
 class ReplyAudio:
-    """A piece of the bot's audio in the output format, with its duration."""
+    """A piece of the bot's audio in the output format.
+
+    Attributes:
+        data: the audio.
+        duration_ms: its duration.
+        is_paced: it comes at the pace of speech, from the deployment's voice, and not unit by unit.
+    """
 
     data: bytes
     duration_ms: float
+    is_paced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

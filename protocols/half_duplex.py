@@ -144,6 +144,10 @@ class HalfDuplex:
     queues = True
     wants_units = False
     greets = False
+    # Its page plays a turn of the bot that no words of the caller came before.
+    speaks_announcements = True
+    # Nothing is said to a page that has not prepared the conversation.
+    prepares = True
     prompts = False
     announces = False
     lead_ms = 0

@@ -107,7 +107,7 @@ SAMPLING: Mapping[str, tuple[float, float]] = {
 
 
 # Result of a chunk in which no unit ended.
-NOTHING: Mapping[str, Any] = {"is_listen": True, "text": "", "audio": b""}
+NOTHING: Mapping[str, Any] = {"is_listen": True, "text": "", "audio": b"", "is_paced": False}
 
 
 class ClientPlayer:
@@ -115,13 +115,14 @@ class ClientPlayer:
 
     It prevents silence within a reply: where the audio that the client has would end before the next result,
     silence is put before the audio of this one. The end of a reply is not padded, nor is a backchannel. Where
-    one reply ends in a result and the next one begins in it, the silence is between them.
+    one reply ends in a result and the next one begins in it, the silence is between them. Speech of the
+    deployment's voice comes at the pace of the results: only its first result is padded.
     """
 
     def __init__(self) -> None:
         # Audio that the client still has when the next result is due.
         self._held_ms = 0.0
-        self._is_within = False
+        self._is_within = self._was_paced = False
 
     def fed(self, answer: Message) -> bytes:
         """Return the audio of a result, as it is sent."""
@@ -136,12 +137,13 @@ class ClientPlayer:
             missing_ms = answer["long_ms"] - self._held_ms - len(audio) / SAID_BYTES_PER_MS
             if not self._is_within:
                 missing_ms += answer["margin_ms"]
-            elif missing_ms <= answer["margin_ms"]:
-                # That much was held in reserve from the beginning on.
+            elif missing_ms <= answer["margin_ms"] or answer["is_paced"]:
+                # That much was held in reserve from the beginning on; the end of paced speech is not known.
                 missing_ms = 0.0
             padding = bytes(max(0, round(missing_ms)) * SAID_BYTES_PER_MS)
             audio = audio[: begins_at or 0] + padding + audio[begins_at or 0 :]
-        self._is_within = not ends and (self._is_within or bool(audio))
+        self._is_within = not ends and (bool(audio) or (self._is_within and not self._was_paced))
+        self._was_paced = answer["is_paced"]
         held_ms = self._held_ms + len(audio) / SAID_BYTES_PER_MS - answer["long_ms"]
         self._held_ms = max(0.0, held_ms)
         return audio
@@ -168,7 +170,7 @@ class ChunkTracker:
         # Number of pieces in ``_audio`` when the last unit ended.
         self._of_before = 0
         self._texts: list[str] = []
-        self._ends = self._was_cut = False
+        self._ends = self._was_cut = self._is_paced = False
         # In the result to come: a reply has ended, and nothing of another one followed; where one begins
         # after that, in bytes of its audio.
         self._is_over = False
@@ -193,8 +195,9 @@ class ChunkTracker:
         self._heard_ms = 0.0
         self._units_owed.clear()
 
-    def audio(self, data: bytes) -> None:
-        """Add a piece of the bot's audio."""
+    def audio(self, data: bytes, *, is_paced: bool = False) -> None:
+        """Add a piece of the bot's audio; see ``ReplyAudio``."""
+        self._is_paced = is_paced
         if data and self._is_over:
             self._begins_at = sum(map(len, self._audio))
             self._is_over = False
@@ -274,6 +277,7 @@ class ChunkTracker:
             "is_listen": not audio and vote in ("listen", "yield"),
             "text": text,
             "audio": audio,
+            "is_paced": self._is_paced and bool(audio),
             "end_of_turn": ends,
             "interrupted": was_cut,
             "is_over": is_over,
@@ -297,6 +301,8 @@ class MiniCpmDuplex:
     queues = True
     wants_units = True
     greets = False
+    # In the results of its chunks, like an answer of the engine.
+    speaks_announcements = True
     prompts = False
     announces = False
     lead_ms = 0
@@ -418,9 +424,9 @@ class MiniCpmDuplex:
                 return self._queue(happening)
             case Ready(unit_ms, prompt_chars, by_arrival):
                 return self._ready(unit_ms, prompt_chars, by_arrival=by_arrival)
-            case ReplyAudio(data):
+            case ReplyAudio(data, _, is_paced):
                 if self._book is not None:
-                    self._book.audio(data)
+                    self._book.audio(data, is_paced=is_paced)
                 return []
             case ReplyOver(_, True):
                 if self._book is not None:

@@ -76,6 +76,8 @@ class MiniCpmRealtime:
     queues = True
     wants_units = True
     greets = False
+    # In the results of its chunks, like an answer of the engine.
+    speaks_announcements = True
     prompts = False
     announces = False
     lead_ms = 0
@@ -162,9 +164,9 @@ class MiniCpmRealtime:
                     "prompt_length": prompt_chars,
                 }
                 return [created] if is_first else []
-            case ReplyAudio(data):
+            case ReplyAudio(data, _, is_paced):
                 if self._book is not None:
-                    self._book.audio(data)
+                    self._book.audio(data, is_paced=is_paced)
                 return []
             case ReplyOver(_, True):
                 if self._book is not None:

@@ -453,7 +453,8 @@ async def run_socket_session(
     began = {**_facts(engines, mode), **recorded_as, **(facts or {})}
     session.happen(Began(conversation.session_id, began))
     if not protocol.wants_units:
-        await _until_configured(session)
+        # A protocol sets it whose conversation begins with the client's first message.
+        await _until_configured(session, is_needed=getattr(protocol, "prepares", False))
     requested_voice = session.requested.reference_voice or ""
     choices = await _choices_of(session, imitated)
     # A client may go on to send the one that it requested, where that was removed since.
@@ -594,13 +595,15 @@ async def _choices_of(
     return CallChoices(voice=voice)
 
 
-async def _until_configured(session: SocketCall) -> None:
+async def _until_configured(session: SocketCall, *, is_needed: bool) -> None:
+    """Wait for the client's settings. One that sends none in time is taken as it is, or has been given up."""
+    within_s = session.settings.open_s if is_needed else session.settings.begin_s
+    waits = [asyncio.create_task(each.wait(), name="settings") for each in (session.began, session.gone)]
     try:
-        async with asyncio.timeout(session.settings.begin_s):
-            await session.began.wait()
-    except TimeoutError:
-        # The client is taken as it is.
-        return
+        await asyncio.wait(waits, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for each in waits:
+            each.cancel()
 
 
 def _facts(engines: Engines, mode: str) -> Mapping[str, Any]:

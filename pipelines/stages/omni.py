@@ -11,9 +11,11 @@ from pipecat.transports.base_transport import BaseTransport
 
 from parley.models.omni.two_tier.engine import TwoTierHost
 from parley.models.omni.two_tier.speech_input import SpeechInput
+from parley.pipelines.announcements import Saying
 from parley.pipelines.builder import Background
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
+from parley.pipelines.greeting import announcements_of
 from parley.pipelines.listeners import Listener
 from parley.pipelines.queue_announcer import QUEUE_AGAIN_S, QueueAnnouncer
 from parley.pipelines.stages.call_voice import CallVoice
@@ -87,6 +89,8 @@ class OmniStages:
         self._hosts = [
             host_of_call(host, dialogue, call, self._in_queue, has_echo=has_echo) for host in engines.omni
         ]
+        phrases = announcements_of(engines, call) if client.speaks_announcements else ()
+        saying = Saying(events, phrases)
         receives_directly = client.reports_units and not has_echo
         self.omni = DuplexOmniProcessor(
             EngineSource(self._hosts, partial(preparation_of, engines, call), engines.executors.omni),
@@ -97,6 +101,7 @@ class OmniStages:
                 holds_first=isinstance(engines.omni[0], TwoTierHost),
                 reports_units=client.reports_units,
                 unit_sink=client.unit_sink,
+                voice_begins=lambda: saying.is_on,
             ),
             settings=duplex.ticks,
             apologise=lambda: self.thought.push_frame(TTSSpeakFrame(apology, append_to_context=False)),

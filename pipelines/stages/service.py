@@ -3,19 +3,16 @@
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pipecat.frames.frames import LLMRunFrame
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
 from pipecat.processors.aggregators.llm_response_universal import LLMUserAggregator, LLMUserAggregatorParams
 from pipecat.turns.user_start import ExternalUserTurnStartStrategy, VADUserTurnStartStrategy
 from pipecat.turns.user_stop import ExternalUserTurnStopStrategy
 from pipecat.turns.user_turn_strategies import UserTurnStrategies
 
-from parley.core.call_events import CallerJoined
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.greeting import first_words
 from parley.pipelines.lifecycle import history_of
-from parley.processors.duplex.answer_watch import AnswerWatch
 from parley.processors.duplex.realtime import RealtimeReplies, ServiceGate, TypedWords
 from parley.processors.duplex.services import Opening, RealtimeRow, TurnSource, TypedInput
 from parley.processors.turns.silence_stop import SilenceStopStrategy
@@ -105,6 +102,16 @@ class ServiceStages:
         self.typed = TypedWords(row.typing, hand_on=self.gate.push_frame, events=call.events)
         self.replies = RealtimeReplies(call.live.playout, continuous=row.continuous, events=call.events)
 
+    def hold(self) -> None:
+        """Keep the caller's audio from the service, and what it says from the caller, until ``release``."""
+        self.gate.hold()
+        self.replies.hold()
+
+    async def release(self) -> None:
+        """Let the service and the caller hear each other."""
+        self.gate.release()
+        await self.replies.release()
+
 
 def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregator:
     """Return the aggregator that begins and ends the caller's turns."""
@@ -114,22 +121,12 @@ def user_aggregator(row: RealtimeRow[Any], start: Beginning) -> LLMUserAggregato
     )
 
 
-class ServiceStart:
-    """Begins the conversation with the service once, when the caller has joined."""
-
-    def __init__(self, call: Call, start: Beginning, watch: AnswerWatch) -> None:
-        self._call, self._start, self._watch = call, start, watch
-        self._is_begun = False
-        call.events.subscribe(CallerJoined, self._on_caller_joined)
-
-    def _on_caller_joined(self, _event: CallerJoined) -> None:
-        if self._is_begun:
-            return
-        self._is_begun = True
-        if self._start.greets:
-            self._watch.on_words()
-        if self._start.is_sent:
-            self._call.live.input.put(LLMRunFrame())
+def ask_last(context: LLMContext, start: Beginning) -> None:
+    """Put the request for a greeting after what was said before it: a service answers the last message."""
+    if start.is_sent and start.greets:
+        asked = start.messages[-1]
+        said = [message for message in context.get_messages() if message != asked]
+        context.set_messages([*said, cast(LLMContextMessage, asked)])
 
 
 def _strategies(turns: TurnSource) -> UserTurnStrategies:

@@ -62,6 +62,7 @@ from parley.pipelines.stages.cascade import CascadeStages, CascadeSurroundings, 
 from parley.pipelines.stages.hold import NoHold
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
+from parley.pipelines.stages.service import ask_last
 from parley.pipelines.stages.service_ends import FAILED
 from parley.pipelines.stages.service_part import ServicePart
 from parley.pipelines.stages.shared import (
@@ -164,7 +165,7 @@ class RealtimeFailover:
         self._has_service = True
         self._reason: FailoverReason | None = None
         self._failed = asyncio.Event()
-        self._joined = asyncio.Event()
+        self._joined, self._announced = asyncio.Event(), asyncio.Event()
         self.slot = StageSlot("realtime", keep=self._keep)
         self.tail = StageSlot("realtime.tail")
         call.events.subscribe(CallerJoined, lambda _event: self._joined.set())
@@ -219,12 +220,20 @@ class RealtimeFailover:
             self._fail(FailoverReason.ERROR, str(error))
             return
         await self._joined.wait()
+        if part.announcements.are_due:
+            await part.announcements.say()
+            # The service has not heard what the caller said meanwhile.
+            part.watch.close()
+            ask_last(part.context, start)
+            self._announced.set()
         if start.greets:
             part.watch.on_asked()
         if start.is_sent:
             await self.slot.send(LLMRunFrame())
 
     async def _watch_service(self) -> None:
+        if self._part.announcements.are_due:
+            await self._announced.wait()
         reason = await self._part.watch.run()
         self._fail(reason, "it does not answer")
 
@@ -360,7 +369,7 @@ class RealtimeFailover:
     async def _answer(self, owed: Sequence[Frame]) -> None:
         """Give the caller what is owed."""
         call, speech = self._call, self._part.speech
-        for frame in owed:
+        for frame in [*self._part.announcements.frames(), *owed]:
             await call.live.input.queue(frame)
         if not owed and not speech.is_empty and not speech.in_voice:
             # The wait for the service was longer than the silence that ends a turn.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pipecat.frames.frames import Frame, LLMRunFrame, TTSSpeakFrame
+from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.frame_processor import FrameProcessor
 
 from parley.core.call_events import ServiceSpoke, TextTyped, TurnEnded, TurnTranscribed
@@ -13,6 +14,7 @@ from parley.core.timeline import HeardReply
 from parley.pipelines.call import Call
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.stages.service import Beginning, ServiceStages, beginning_of, user_aggregator
+from parley.pipelines.stages.service_announcements import ServiceAnnouncements, service_announcements
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding
 from parley.pipelines.stages.shared import perception_of
 from parley.processors.duplex.caller_turns import CallerTurns
@@ -78,6 +80,8 @@ class ServicePart:
         service: the service itself.
         tail: stage of the bot's turns.
         model: stages around the service.
+        context: context of the service.
+        announcements: said before the service begins.
         watch: detects a missing answer.
         speech: speech that is not transcribed.
         owed: what the caller is owed when the service fails.
@@ -92,6 +96,8 @@ class ServicePart:
     service: FrameProcessor
     tail: HeardAssistantAggregator
     model: ServiceStages
+    context: LLMContext
+    announcements: ServiceAnnouncements
     watch: ServiceWatch
     speech: UnansweredSpeech
     owed: OwedAnswer
@@ -136,6 +142,8 @@ async def service_part(engines: Engines, row: RealtimeRow[Any], whole: Call) -> 
         service=service,
         tail=tail,
         model=model,
+        context=user.context,
+        announcements=service_announcements(engines, whole, model),
         watch=watch,
         speech=speech,
         owed=owed,

@@ -8,10 +8,12 @@ its speech, and the caller's turns consist of its transcripts.
     transport.input -> (echo control) -> VAD -> perception -> turns -> voice -> service -> replies
         -> transport.output -> (heard) -> bot turns
 
-The deployment's voice prompts a silent caller and apologises; it comes before the service, which passes
-unrelated frames on. Voice activity serves the idle prompts, the time at which a turn began, and clients of
-services that do not report the caller's speech. A service that reports an error counts as gone: the bot
-apologises, and the call ends. With a fallback the call goes on (``pipelines.voice.realtime_failover``).
+The deployment's voice says announcements, prompts a silent caller and apologises; it comes before the
+service, which passes unrelated frames on. The service begins after the announcements
+(``pipelines.stages.service_announcements``). Voice activity serves the idle prompts, the time at which a turn
+began, and clients of services that do not report the caller's speech. A service that reports an error counts
+as gone: the bot apologises, and the call ends. With a fallback the call goes on
+(``pipelines.voice.realtime_failover``).
 """
 
 import asyncio
@@ -31,12 +33,13 @@ from parley.pipelines.lifecycle import idle_keeper, run_call
 from parley.pipelines.modes import REALTIME
 from parley.pipelines.stages.service import (
     ServiceStages,
-    ServiceStart,
     beginning_of,
     text_refusal,
     user_aggregator,
 )
+from parley.pipelines.stages.service_announcements import service_announcements
 from parley.pipelines.stages.service_ends import ServiceAllowance, ServiceEnding
+from parley.pipelines.stages.service_start import ServiceStart
 from parley.pipelines.stages.shared import (
     closed_on_failure,
     perception_of,
@@ -132,6 +135,8 @@ async def _build(
         greets=False,
     )
     publish_service_turns(events, user, call.live.input.flush)
-    ServiceStart(call, start, watch)
-    tasks: Background = [partial(watch.run, ending.unanswered), ending.run, allowance.run, specialists.run]
+    begins = ServiceStart(call, start, watch, service_announcements(engines, call, model), user.context)
+    tasks: Background = [
+        *(partial(watch.run, ending.unanswered), ending.run, allowance.run, specialists.run, begins.run)
+    ]
     return worker, caller, [*tasks, *sight.background]

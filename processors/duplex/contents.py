@@ -79,6 +79,8 @@ class Contents:
         # A response, and contexts, that pass unchanged.
         self._passes_response = False
         self._passing: set[str] = set()
+        # Those of them that an interruption does not end.
+        self._protected: set[str] = set()
         self._making: dict[str, _Making] = {}
         # Beginning of each context in its content, in samples.
         self._began: dict[str, int] = {}
@@ -123,6 +125,8 @@ class Contents:
         if isinstance(frame, TTSStartedFrame):
             if not captures:
                 self._passing.add(context_id)
+                if not frame.interruptible:
+                    self._protected.add(context_id)
                 return False
             self._begin(frame)
         elif isinstance(frame, LLMFullResponseStartFrame):
@@ -137,6 +141,7 @@ class Contents:
         elif context_id in self._passing:
             if isinstance(frame, TTSStoppedFrame):
                 self._passing.discard(context_id)
+                self._protected.discard(context_id)
             return False
         elif isinstance(frame, TTSAudioRawFrame):
             self._audio(frame)
@@ -166,7 +171,7 @@ class Contents:
         """Cancel everything that was made, for the engine or for the caller."""
         self.given_up()
         self._passes_response = False
-        self._passing.clear()
+        self._passing &= self._protected
 
     def given_up(self) -> None:
         """Cancel the contents of an engine that is gone. Speech of the voice itself continues."""

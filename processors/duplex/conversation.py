@@ -97,6 +97,8 @@ class EngineConversation:
         self._taker = Taker.NEXT_ENGINE if outlet.holds_first else Taker.LISTENER
         # The voice speaks by itself until then: an engine of its own words has to listen.
         self._voice_until_us = 0
+        # The same for speech that no interruption ends.
+        self._protected_until_us = 0
         self._result: UnitResult | None = None
         # Its words since the last unit, for a client that is notified of units.
         self._voice_words: deque[str] = deque(maxlen=MOST_WORDS)
@@ -171,7 +173,7 @@ class EngineConversation:
         # An engine with a large tier decided it, or sees its content taken away.
         if not self.captures:
             self._listening.interrupt(engine_speaks=self.voice.is_speaking)
-        self._voice_until_us = 0
+        self._voice_until_us = self._protected_until_us
         self._voice_words.clear()
         self.voice.drop()
 
@@ -184,6 +186,8 @@ class EngineConversation:
             samples = len(frame.audio) // (PCM_BYTES_PER_SAMPLE * frame.num_channels)
             from_us = max(self._voice_until_us, self._clock.now_us())
             self._voice_until_us = from_us + samples * 1_000_000 // frame.sample_rate
+            if not frame.interruptible:
+                self._protected_until_us = self._voice_until_us
         elif isinstance(frame, TTSTextFrame):
             self._voice_words.append(frame.text.strip())
         return False
@@ -269,8 +273,8 @@ class EngineConversation:
             self.voice.follow(Ready(engine.unit_ms, len(preparation.system_prompt), by_arrival))
 
     def _begin_unit(self) -> bool:
-        is_over_voice = not self.wants_content and self._clock.now_us() < self._voice_until_us
-        return self._listening.begin_unit() or is_over_voice
+        is_voice_first = self._outlet.voice_begins() or self._clock.now_us() < self._voice_until_us
+        return self._listening.begin_unit() or (is_voice_first and not self.wants_content)
 
     def _say(self, result: UnitResult) -> None:
         self._result = result

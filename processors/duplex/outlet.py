@@ -21,6 +21,7 @@ class Outlet:
         reports_units: True when the client is notified when an engine is ready, and of each unit, after its
             audio (``protocols.client_protocol``); long units are then taken when they have arrived.
         unit_sink: receives the audio of such a unit as soon as it is made.
+        voice_begins: returns whether the voice has to say something before an engine of its own words may.
     """
 
     playout: Playout | None = None
@@ -28,6 +29,7 @@ class Outlet:
     holds_first: bool = True
     reports_units: bool = False
     unit_sink: UnitSink | None = None
+    voice_begins: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ sound or a word begins a reply, and a silence ends it.
 The processors own no task.
 """
 
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from loguru import logger
@@ -50,6 +51,8 @@ GAP_MS = 800
 # Audio that is held back at the beginning of a reply of a continuous service, which sends no faster than it
 # speaks: a piece that is late by less leaves no gap.
 LEAD_MS = 120
+# Frames of a service that wait for the end of an announcement: some minutes of audio, in pieces of 20 ms.
+MOST_WAITING = 8_192
 # Frames of a service that belong to a reply.
 OUTPUT = (
     LLMFullResponseStartFrame,
@@ -123,7 +126,15 @@ class ServiceGate(FrameProcessor):
     def __init__(self, *, takes_contexts: bool) -> None:
         super().__init__(enable_direct_mode=True)
         self._takes_contexts = takes_contexts
-        self._is_shut = False
+        self._is_shut = self._is_held = False
+
+    def hold(self) -> None:
+        """Keep the caller's audio from the service until ``release``."""
+        self._is_held = True
+
+    def release(self) -> None:
+        """Let the service hear the caller from here on."""
+        self._is_held = False
 
     def shut(self) -> None:
         """Stop audio to a service that is gone: it would report an error for every piece."""
@@ -134,7 +145,7 @@ class ServiceGate(FrameProcessor):
         if direction is FrameDirection.DOWNSTREAM:
             if isinstance(frame, LLMContextFrame) and not self._takes_contexts:
                 return
-            if isinstance(frame, InputAudioRawFrame) and self._is_shut:
+            if isinstance(frame, InputAudioRawFrame) and (self._is_shut or self._is_held):
                 return
         await self.push_frame(frame, direction)
 
@@ -167,10 +178,28 @@ class RealtimeReplies(FrameProcessor):
         self._held_ms = 0
         # After an interruption nothing counts until the service begins another reply.
         self._deaf = False
+        # Frames of the service that wait; None while none has to.
+        self._waiting: deque[Frame] | None = None
         self.late_frames = 0
+
+    def hold(self) -> None:
+        """Keep what the service says until ``release``; the newest part of it where that is very much."""
+        self._waiting = deque(maxlen=MOST_WAITING)
+
+    async def release(self) -> None:
+        """Pass on what the service has said, and everything that follows at once."""
+        while self._waiting:
+            await self._pass(self._waiting.popleft(), FrameDirection.DOWNSTREAM)
+        self._waiting = None
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
+        if self._waiting is not None and _is_of_service(frame, direction):
+            self._waiting.append(frame)
+        else:
+            await self._pass(frame, direction)
+
+    async def _pass(self, frame: Frame, direction: FrameDirection) -> None:
         self._responses.publish(frame)
         if direction is not FrameDirection.DOWNSTREAM:
             await self.push_frame(frame, direction)
@@ -200,6 +229,7 @@ class RealtimeReplies(FrameProcessor):
 
     def abandon(self) -> None:
         """Give up the floor and the reply that is open: the service is gone."""
+        self._waiting = None
         self._forget()
         self._deaf = True
 
@@ -287,3 +317,12 @@ class RealtimeReplies(FrameProcessor):
         self._silent_ms = 0 if is_loud else self._silent_ms + duration_ms
         if self._silent_ms >= GAP_MS:
             await self._end()
+
+
+def _is_of_service(frame: Frame, direction: FrameDirection) -> bool:
+    """Return whether a frame is a part of what a service says."""
+    if direction is not FrameDirection.DOWNSTREAM or isinstance(frame, InterruptionFrame):
+        return False
+    if isinstance(frame, TTSStartedFrame | TTSStoppedFrame | AggregatedTextFrame | TTSAudioRawFrame):
+        return frame.context_id is None
+    return isinstance(frame, OUTPUT)

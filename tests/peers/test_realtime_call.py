@@ -30,6 +30,7 @@ from parley.pipelines.voice.duplex import run_duplex
 from parley.processors.dialogue.llm_timeouts import GuardTuning
 from parley.processors.dialogue.services import Documents, DocumentsSettings
 from parley.protocols.annotations import AnnotationBatch, placed
+from parley.recording.settings import RecordingSettings
 from parley.session_store.events import Event, Kind
 from parley.session_store.settings import StoreTuning
 from parley.telemetry.turns import TurnRecord
@@ -46,6 +47,9 @@ from tests.peers.openai_realtime_server import Answer, RealtimeServer
 from tests.peers.test_command import command
 from tests.sim.call import RATE_HZ, silence, voice
 
+RECORDED = "This call is recorded."
+# The voice of the test says ten words a second.
+LONG_PHRASE = "This call is recorded so that we all can learn from it later on."
 APOLOGY = "Sorry, something is wrong here."
 QUESTION = Answer("How much is it?", (" It", " costs", " five", " euros", "."), audio_ms=1_200)
 
@@ -90,6 +94,8 @@ async def hold(
     grants: Grants | None = None,
     concurrently: Callable[[Engines, Call], Coroutine[Any, Any, None]] | None = None,
     model: ScriptedLanguageModel | None = None,
+    announcement: str = "",
+    talks_over: bool = False,
 ) -> Held:
     output = tmp_path / "call.wav"
     choice = Choice(name="openai_realtime", settings={"base_url": server.url, "silence_ms": 300})
@@ -100,6 +106,9 @@ async def hold(
         thinking=Thinking(guard=GuardTuning(apology=APOLOGY)),
         remembering=Remembering(store=StoreTuning(url=f"sqlite:///{tmp_path}/sessions.db")),
         duplex=Duplex(engine=choice, tick_log=None, **(duplex or {})),
+        recording=RecordingSettings(
+            enabled=bool(announcement), folder=tmp_path / "data", min_free_gb=0, announcement=announcement
+        ),
     )
     answering = LlmRuntime(
         deployment,
@@ -123,6 +132,7 @@ async def hold(
                 rate_hz=RATE_HZ,
                 output=output,
                 patience_ms=patience_ms or (5_000 if greeting else 200),
+                talks_over=talks_over,
                 tail_ms=tail_ms,
                 limit_s=limit_s,
                 on_packet=live.on_packet,
@@ -224,6 +234,27 @@ async def test_the_service_greets_with_the_words_of_the_deployment(tmp_path: Pat
         "Hello there.",
         "It costs five euros.",
     ]
+
+
+@pytest.mark.paired
+@pytest.mark.parametrize("greeting", ["", "Good day."])
+async def test_a_caller_hears_of_the_recording_before_the_service_hears_them(tmp_path: Path, greeting: str):
+    async with RealtimeServer([QUESTION]) as server:
+        # The caller speaks over the phrase: the service hears only what they say after it.
+        caller = [voice(600), silence(4_000), voice(600), silence(600)]
+        held = await hold(
+            server, caller, tmp_path, greeting=greeting, announcement=LONG_PHRASE, talks_over=True, limit_s=20
+        )
+    announced = LONG_PHRASE, *(["Hello there."] if greeting else [])
+    assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == [*announced, "It costs five euros."]
+    assert [turn.payload["text"] for turn in held.of(Kind.USER_TURN)] == ["How much is it?"]
+    assert recording_states(held) == ["announced", "started", "ended"]
+    [asked] = server.sent("conversation.item.create") or [""]
+    assert ("Greet them with these words: Good day." in str(asked)) is bool(greeting)
+
+
+def recording_states(held: Held) -> list[str]:
+    return [event.payload["state"] for event in held.of(Kind.RECORDING)]
 
 
 @pytest.mark.alone

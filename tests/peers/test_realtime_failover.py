@@ -12,7 +12,7 @@ from parley.configs.deployment import Choice
 from parley.session_store.events import Kind
 from tests.fakes.scripted_llm import ScriptedLanguageModel
 from tests.peers.openai_realtime_server import Answer, Failure, Moment, RealtimeServer
-from tests.peers.test_realtime_call import QUESTION, Held, hold
+from tests.peers.test_realtime_call import QUESTION, RECORDED, Held, hold, recording_states
 from tests.sim.call import silence, voice
 
 FALLBACK = {"fallback": (Choice(name="cascade"),), "failover_ms": 1_000}
@@ -102,3 +102,19 @@ async def test_a_service_that_does_not_open_leaves_the_greeting_and_the_turns_to
         )
     assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == ["Good day.", ANSWER]
     assert [turn.payload["text"] for turn in held.of(Kind.USER_TURN)] == ["one two three"]
+
+
+@pytest.mark.parametrize("status", [101, 401])
+async def test_a_caller_hears_of_the_recording_whether_the_service_opens_or_not(status: int, tmp_path: Path):
+    fails = (Failure.ABORTS, Moment.VOICE_OVER)
+    async with RealtimeServer([QUESTION], status=status, fails=fails) as server:
+        held, _ = await hold_failing(
+            server,
+            tmp_path,
+            [silence(4_000), voice(600), silence(2_500)],
+            greeting="Good day.",
+            announcement=RECORDED,
+        )
+    greeting = "Good day." if status == 401 else "Hello there."
+    assert [turn.payload["text"] for turn in held.of(Kind.BOT_TURN)] == [RECORDED, greeting, ANSWER]
+    assert recording_states(held) == ["announced", "started", "ended"]

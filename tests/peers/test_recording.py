@@ -4,12 +4,14 @@ import asyncio
 import wave
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import soundfile
 import yaml
+from websockets.asyncio.client import connect
 
 from parley.evals.harness.matching import (
     LOUD_RMS,
@@ -22,6 +24,8 @@ from parley.evals.harness.matching import (
 from parley.recording.folder import CallRecording, read_recording
 from parley.recording.merge import merge_call
 from parley.session_store.events import Kind
+from tests.peers.minicpm_duplex_client import Client as DuplexClient
+from tests.peers.minicpm_duplex_client import samples_in
 from tests.peers.operations_gateway import BEARER
 from tests.peers.realtime_caller import PCM_HZ, at_rate, calling
 from tests.peers.server import RunningServer, briefly_greeting, running_server
@@ -264,6 +268,31 @@ async def test_a_client_that_is_not_greeted_hears_the_announcement_and_is_record
     # The answer is in the recording, and so is the question.
     said = [each.get("text") for each in recording.timeline()["events"] if each["event"] == "TurnEnded"]
     assert said and "saturday" in str(said[0])
+
+
+async def test_a_client_of_minicpm_hears_the_announcement_and_is_recorded(tmp_path: Path):
+    phrase = "This call is recorded."
+    config = recording_deployment(tmp_path, announcement=phrase)
+    async with running_server("--config", str(config), "--mode", "duplex") as server:
+        async with connect(server.url.replace("http", "ws") + "/ws/duplex/adx_test", max_size=None) as socket:
+            client = DuplexClient(socket)
+            await client.prepared()
+            results = list[dict[str, Any]]()
+            states: list[str] = []
+            async with asyncio.timeout(60):
+                while "started" not in states:
+                    await client.chunk()
+                    results.append(await client.next("result"))
+                    await asyncio.sleep(0.8)
+                    session = client.got[1]["session_id"]
+                    events = await timeline_of(server, session)
+                    states = [each["payload"]["state"] for each in events if each["kind"] == Kind.RECORDING]
+            await client.send("stop")
+        await only_recording(tmp_path)
+    assert states == ["announced", "started"]
+    said = " ".join(result["text"] for result in results).split()
+    assert said == phrase.split(), said
+    assert sum(len(samples_in(result["audio_data"])) for result in results) > 24_000
 
 
 async def test_a_session_that_is_deleted_during_its_call_leaves_no_recording(tmp_path: Path):

@@ -403,7 +403,8 @@ class SocketOutput(InterruptibleOutput):
         data = self._encoder.encode(pcm, rate_hz, self._socket.session.protocol.output_format)
         if not data:
             return
-        audio = ReplyAudio(data, len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz)
+        duration_ms = len(pcm) / PCM_BYTES_PER_SAMPLE * 1000 / rate_hz
+        audio = ReplyAudio(data, duration_ms, is_paced=reply_id is not None)
         if reply_id is None:
             self.happen(audio)
         else:
@@ -524,7 +525,7 @@ class SocketOutput(InterruptibleOutput):
         tail = self._encoder.flush(self._socket.session.protocol.output_format)
         if tail:
             # Its length was reported with the audio that went in.
-            self._order.add(reply_id, ReplyAudio(tail, 0.0))
+            self._order.add(reply_id, ReplyAudio(tail, 0.0, is_paced=True))
         self._mark_end(ReplyEnd(reply_id, self._number))
 
     def _cut(self) -> None:

@@ -141,23 +141,27 @@ async def call(
 
 
 @pytest.mark.parametrize("announcement", ["", "This call is recorded."])
-def test_a_page_reads_the_id_of_a_recording_unless_it_has_to_hear_of_it_first(
-    tmp_path: Path, announcement: str
-):
+def test_a_page_reads_the_id_of_a_recording_or_hears_of_it_first(tmp_path: Path, announcement: str):
     recording = RecordingSettings(
         enabled=True, folder=tmp_path, min_free_gb=0, merged=False, announcement=announcement
     )
 
     async def scenario() -> tuple[dict[str, Any], list[Event]]:
         async with call(tmp_path, recording=recording) as caller:
+            # A page that prepares late misses nothing of the phrase.
+            await asyncio.sleep(5)
+            assert not caller.of("generating")
             prepared = await caller.prepare()
+            if announcement:
+                said = await caller.until("turn_done")
+                assert said["text"] == announcement and caller.of("chunk")
         return prepared, caller.events
 
     prepared, events = virtual_time.run(scenario())
-    # The bot of this protocol does not speak first: the phrase is not heard, and nothing is recorded.
-    is_recorded = not announcement
-    assert prepared.get("recording_session_id") == (prepared["session_id"] if is_recorded else None)
-    assert bool([event for event in events if event.kind is Kind.RECORDING]) is is_recorded
+    id_in_time = None if announcement else prepared["session_id"]
+    assert prepared.get("recording_session_id") == id_in_time
+    states = [event.payload["state"] for event in events if event.kind is Kind.RECORDING]
+    assert states == [*(["announced"] if announcement else []), "started", "ended"]
 
 
 def test_a_page_that_vanishes_in_the_middle_of_an_answer_leaves_nothing(tmp_path: Path):
