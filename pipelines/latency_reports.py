@@ -1,7 +1,8 @@
 """Reports of a client about the latency that its user hears.
 
 The page of a call measures each answer in its audio thread (``web/shared/latency.js``) and sends an RTVI
-``client-message`` of type ``latency``. The report belongs to the newest turn whose answer has left. It is
+``client-message`` of type ``latency``; the page of a full-duplex model sends a message of its socket
+(``LatencyMeasured``). The report belongs to the newest turn whose answer has left. It is
 published with what the server measured of the same turn (``LatencyHeard``), for the recording of the call and
 for observers. Nothing of the call depends on it: a report that is invalid, late, repeated or too frequent is
 dropped.

@@ -292,6 +292,17 @@ class SessionUpdate:
 
 
 @dataclass(frozen=True, slots=True)
+class LatencyMeasured:
+    """Latency of an answer as the client's user has heard it.
+
+    Attributes:
+        report: fields of the report, not checked yet.
+    """
+
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class EndAfter:
     """Time limit of the conversation from now on, whatever its state is then."""
 
@@ -341,6 +352,7 @@ Action = (
     | ToolsAnswered
     | McpApproval
     | SessionUpdate
+    | LatencyMeasured
     | EndAfter
     | Begin
     | Send

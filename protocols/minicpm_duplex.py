@@ -44,6 +44,7 @@ from parley.protocols.client_protocol import (
     Faltered,
     Format,
     Happening,
+    LatencyMeasured,
     LeaveSession,
     Message,
     MustListen,
@@ -405,6 +406,9 @@ class MiniCpmDuplex:
     def _interrupt(self, message: Message) -> list[Action]:
         return [CancelResponse(), Send({"type": "interrupted"})]
 
+    def _latency(self, message: Message) -> list[Action]:
+        return [LatencyMeasured({name: value for name, value in message.items() if name != "type"})]
+
     def _diagnostic(self, message: Message) -> list[Action]:
         """Ignore a diagnostic message; that server logs it."""
         return []
@@ -543,6 +547,7 @@ _HANDLERS: Mapping[str, Callable[[MiniCpmDuplex, Message], list[Action]]] = {
     "stop": MiniCpmDuplex._stop,
     "text": MiniCpmDuplex._text,
     "interrupt": MiniCpmDuplex._interrupt,
+    "latency": MiniCpmDuplex._latency,
     "client_diagnostic": MiniCpmDuplex._diagnostic,
 }
 

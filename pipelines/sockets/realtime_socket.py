@@ -60,6 +60,7 @@ from parley.pipelines.call import (
 )
 from parley.pipelines.engines.engines import Engines
 from parley.pipelines.engines.plan import INPUT_RATE_HZ
+from parley.pipelines.latency_reports import LatencyReports
 from parley.pipelines.lifecycle import LOST
 from parley.pipelines.sockets.answer_state import AnswerWait, TurnAnswers
 from parley.pipelines.sockets.client_checks import (
@@ -92,6 +93,7 @@ from parley.protocols.client_protocol import (
     EarlierReply,
     EndTurn,
     Greet,
+    LatencyMeasured,
     MustListen,
     OutOfBandRequest,
     Pause,
@@ -161,6 +163,7 @@ class _ActionHandler:
         self._aside = OutOfBandAnswers(engines, call, transport.report)
         self._mcp = mcp
         self._mode = mode
+        self._latencies = LatencyReports(call.live)
         self._voice = call.choices.voice or OWN_VOICE
         self._watch: asyncio.Task[None] | None = None
         self._waiting: asyncio.Task[None] | None = None
@@ -236,6 +239,8 @@ class _ActionHandler:
                 self._mcp.answer(action)
             case SessionUpdate():
                 await self._apply_update(action)
+            case LatencyMeasured(report):
+                self._latencies.take(report)
             case _:
                 raise AssertionError(action)
 

@@ -266,6 +266,15 @@ test("typed text is a message of its own", async (t) => {
   assert.equal(socket.type("Too late"), false);
 });
 
+test("the latency of an answer is reported", async (t) => {
+  const { received, socket } = await conversation(t);
+  const heard = { heard_ms: 900, round_trip_ms: 0, jitter_buffer_ms: 0, output_ms: 12 };
+  socket.report(heard);
+  await until(() => received.length === 2);
+  assert.deepEqual(received[1], { type: "latency", ...heard });
+  socket.close();
+});
+
 test("a conversation that goes on names its session in the address", async (t) => {
   const { request } = await conversation(t, { session: "a b" });
   assert.match(request.url, /^\/ws\/duplex\/adx_\w+\?session=a\+b&reconnect=true$/);

@@ -178,6 +178,14 @@ test("an end that the server gives a reason for is one", async (t) => {
   assert.deepEqual([talk.calls.at(-1)[1].code, talk.count("lost")], ["session_lost", 0]);
 });
 
+test("the latency of an answer is reported to the conversation that is on", async (t) => {
+  const talk = await conversation(t);
+  talk.made.report({ heard_ms: 900, round_trip_ms: 0, jitter_buffer_ms: 0, output_ms: 12 });
+  await until(() => talk.connections[0].received.length === 2);
+  assert.equal(talk.connections[0].received[1].heard_ms, 900);
+  talk.made.close();
+});
+
 test("typed text is sent once the engine is ready", async (t) => {
   const talk = await conversation(t);
   assert.equal(talk.made.type("When are you open?"), true);

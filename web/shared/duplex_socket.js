@@ -2,7 +2,7 @@
 
 import { keepNext, subprotocols } from "./token.js";
 
-/** @import { DuplexMessage, DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
+/** @import { DuplexMessage, DuplexResult, EngineQueue, HeardLatency, Prepared } from "../types/server.js" */
 
 const OPEN_MS = 10_000;
 const PREPARED_MS = 15_000;
@@ -150,6 +150,15 @@ export class DuplexSocket {
     })) return;
     this.#sent.push(performance.now());
     this.#watching ??= this.#watch();
+  }
+
+  /**
+   * Report the latency of an answer at the user's ear.
+   *
+   * @param {HeardLatency} heard
+   */
+  report(heard) {
+    this.#send({ type: "latency", ...heard });
   }
 
   pause() {

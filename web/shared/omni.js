@@ -27,7 +27,7 @@ import { wordOf } from "./states.js";
 import { UnitChart } from "./unit_chart.js";
 import { NodeVoice } from "./voice_output.js";
 
-/** @import { Attached, DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
+/** @import { Attached, DuplexResult, EngineQueue, HeardLatency, Prepared } from "../types/server.js" */
 /** @import { Device } from "./devices.js" */
 /** @import { EndReason } from "./duplex_socket.js" */
 /** @import { ConversationHandlers } from "./omni_conversation.js" */
@@ -93,7 +93,7 @@ class OmniPage {
     {
       changed: () => this.#show(),
       say: (text, options) => this.#sayOfDevice(text, options),
-      heard: ({ heard_ms: heardMs }) => this.#answer && this.#latency.add(duplexSpans(heardMs, this.#answer)),
+      heard: (heard) => this.#onHeard(heard),
     },
   );
   #button = new MicrophoneButton(parts.microphone);
@@ -279,6 +279,13 @@ class OmniPage {
     line.append(worded(element("b"), () => `${t("you")}: `), text, ...pictures.map(pictureOf));
     this.#spoken.add(line);
     return true;
+  }
+
+  /** @param {HeardLatency} heard */
+  #onHeard(heard) {
+    if (!this.#answer) return;
+    this.#latency.add(duplexSpans(heard.heard_ms, this.#answer));
+    this.#conversation?.report(heard);
   }
 
   #clickMicrophone() {

@@ -8,7 +8,7 @@ import { ForcedListening } from "./forced_listening.js";
 import { required } from "./guards.js";
 import { pauseMs } from "./reconnection.js";
 
-/** @import { DuplexResult, EngineQueue, Prepared } from "../types/server.js" */
+/** @import { DuplexResult, EngineQueue, HeardLatency, Prepared } from "../types/server.js" */
 /** @import { CallSound } from "./call_sound.js" */
 /** @import { EndReason, ServerError } from "./duplex_socket.js" */
 /** @import { FileSource } from "./file_source.js" */
@@ -151,6 +151,15 @@ export class Conversation {
     if (!this.#isReady || !this.#socket?.type(text)) return false;
     this.#player?.endTurn();
     return true;
+  }
+
+  /**
+   * Report the latency of an answer at the user's ear.
+   *
+   * @param {HeardLatency} heard
+   */
+  report(heard) {
+    this.#socket?.report(heard);
   }
 
   /**

@@ -43,7 +43,18 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
     max_leaves=12,
 )
-TYPES = ("prepare", "audio_chunk", "pause", "resume", "stop", "interrupt", "text", "client_diagnostic", "?")
+TYPES = (
+    "prepare",
+    "audio_chunk",
+    "pause",
+    "resume",
+    "stop",
+    "interrupt",
+    "text",
+    "latency",
+    "client_diagnostic",
+    "?",
+)
 FIELDS = (
     "system_prompt",
     "config",

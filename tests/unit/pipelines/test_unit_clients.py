@@ -1,4 +1,4 @@
-"""Announcements to clients that receive a speech model's units: heard whole, and recorded from then on."""
+"""Clients that receive a speech model's units: announcements, heard whole, and reports of latency."""
 
 import asyncio
 import base64
@@ -15,6 +15,7 @@ from parley.pipelines.announcements import when_heard
 from parley.protocols.client_protocol import ClientProtocol, written
 from parley.protocols.minicpm_duplex import MiniCpmDuplex
 from parley.protocols.minicpm_realtime import MiniCpmRealtime
+from parley.recording.folder import read_recording
 from parley.recording.settings import RecordingSettings
 from parley.runtime.event_stream import CallEvents
 from parley.session_store.events import Event, Kind
@@ -110,3 +111,34 @@ def test_a_phrase_was_heard_when_its_end_was_sent_and_played(units: list[int | s
         else:
             events.publish(tick(int(unit)))
     assert heard == [True] * is_heard
+
+
+def test_what_a_client_has_measured_of_an_answer_is_in_the_recording(tmp_path: Path):
+    recording = RecordingSettings(enabled=True, folder=tmp_path, min_free_gb=0, merged=False)
+    votes = Vote.LISTEN, Vote.LISTEN, Vote.LISTEN, Vote.LISTEN, Vote.SPEAK, Vote.SPEAK
+    engine = OmniScript(unit_ms=1_000, votes=lambda unit: votes[unit] if unit < len(votes) else Vote.LISTEN)
+    protocol = MiniCpmDuplex(lambda: 0.0)
+    report = {"heard_ms": 1_200, "round_trip_ms": 0, "jitter_buffer_ms": 0, "output_ms": 12}
+
+    async def scenario() -> None:
+        async with call(
+            tmp_path, protocol=protocol, omni=[ScriptedOmniHost(engine)], recording=recording
+        ) as caller:
+            caller.say(**PREPARE["duplex_ws"])
+            await caller.until("prepared")
+            tone = 0.3 * np.sin(2 * np.pi * 200 * np.arange(16_000) / 16_000)
+            for second in range(9):
+                samples = tone if second == 1 else np.zeros(16_000)
+                caller.say(type="audio_chunk", audio_base64=written(samples.astype("<f4").tobytes()))
+                if second == 7:
+                    caller.say(type="latency", heard_ms="soon")
+                    caller.say(type="latency", **report)
+                await asyncio.sleep(1)
+            assert not caller.of("error")
+
+    virtual_time.run(scenario())
+    [meta] = (tmp_path / "sessions").rglob("meta.json")
+    events = read_recording(meta.parent).timeline()["events"]
+    [heard] = [each for each in events if each["event"] == "LatencyHeard"]
+    assert {name: heard[name] for name in report} == report
+    assert heard["server_ms"] > 1_000
