@@ -13,11 +13,11 @@ import asyncio
 import math
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from parley.command.call_files import FILE_RATE_HZ
 from parley.command.file_call import FILE, RecordedCaller, hold_from_file
@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 PAGE_EVENTS = 500
 PICTURES = "pictures of the call were not replayed"
 KILLED = "the recorded call was ended by a crash: what came after its last written events is not compared"
+ECHO_DIFFERS = "echo control differs, so that other voices and words may be heard"
+# Of ``meta.json``.
+ECHO_CONTROL = "echo_control"
 NO_HISTORY = "the store has no such session: the call was replayed without what was said before it"
 # Voice activity has windows of 32 ms, echo control of 10, and callers' audio comes in pieces of 20.
 WINDOWS_MS = 160
@@ -294,7 +297,8 @@ async def _replay(
                 ),
             )
             made = session_folder(output, conversation.session_id) / call.call_id
-    now = timeline_of(read_recording(made))
+    again = read_recording(made)
+    now = timeline_of(again)
     until_ms = math.inf if then.is_over else _last_ms(then)
     pairs = compare(
         turns_of(then.events, then.arrival_ms), turns_of(now.events, now.arrival_ms), until_ms=until_ms
@@ -304,7 +308,7 @@ async def _replay(
         recording,
         audio,
         tuple(pairs),
-        tuple(_notes(before, recording, then)),
+        tuple([*_notes(before, recording, then), *echo_notes(recording.meta, again.meta)]),
         reasons=tuple(reasons),
         currency="" if deployment.prices is None else deployment.prices.currency,
     )
@@ -362,6 +366,26 @@ def _notes(before: Before, recording: CallRecording, then: RecordedTimeline) -> 
         yield PICTURES
     if not then.is_over:
         yield KILLED
+
+
+def echo_notes(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how the echo control of a replay differs from that of the recorded call.
+
+    Recordings of earlier releases do not say which they had.
+
+    Args:
+        then, now: facts of the two calls (``meta.json``).
+    """
+    if ECHO_CONTROL not in then or then[ECHO_CONTROL] == now.get(ECHO_CONTROL):
+        return
+    was, is_now = _echo_words(then[ECHO_CONTROL]), _echo_words(now.get(ECHO_CONTROL))
+    change = f"{was} then and {is_now} now" if was != is_now else f"{was} with other settings"
+    yield f"{ECHO_DIFFERS}: {change}"
+
+
+def _echo_words(control: object) -> str:
+    name = control.get("name") if isinstance(control, Mapping) else None
+    return name if isinstance(name, str) else "none"
 
 
 @dataclass(frozen=True, slots=True)

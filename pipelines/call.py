@@ -6,9 +6,9 @@ pipeline: the event stream, the playout record, the holder of the floor.
 
 import asyncio
 import uuid
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from parley.core.call_choices import CallChoices
 from parley.core.call_events import TurnEstimated, UtteranceRead
@@ -107,6 +107,7 @@ class LiveCall:
         floor: tracks whether the bot holds the floor.
         input: entry of frames from outside into the pipeline, while it runs.
         began_ms: when the call began, on the clock of its events.
+        echo_control: name and settings of its echo control; None without one.
     """
 
     def __init__(
@@ -131,8 +132,13 @@ class LiveCall:
         self.floor = Floor(events)
         self.input = PipelineInput()
         self.began_ms = events.now_ms()
+        self.echo_control: dict[str, Any] | None = None
         self._followers: list[Callable[[bytes, int | None], None]] = []
         self._media: list[MediaFollower] = []
+
+    def has_echo_control(self, name: str, settings: Mapping[str, Any]) -> None:
+        """Note the echo control that the call has got, for its recording."""
+        self.echo_control = {"name": name, "settings": dict(settings)}
 
     def follow_packets(self, follower: Callable[[bytes, int | None], None]) -> None:
         """Report every packet from here on, and when it left; ``follower`` must not block."""

@@ -206,6 +206,7 @@ class CallRecordings:
             began_us=conversation.clock.now_us() - ago_us,
             redaction=self._redaction,
             mode=mode,
+            echo_control=call.live.echo_control,
         )
         merging = self._merging if self._settings.merged else None
         try:

@@ -124,6 +124,7 @@ class RecordingSource:
         began_us: the same moment on the session clock.
         redaction: of the words of the call; None for none.
         mode: in which it is held (``pipelines.modes``); empty where that is not known.
+        echo_control: name and settings of its echo control; None without one.
     """
 
     session_id: str
@@ -135,6 +136,7 @@ class RecordingSource:
     began_us: int
     redaction: RecordedRedaction | None = None
     mode: str = ""
+    echo_control: Mapping[str, Any] | None = None
 
 
 class _Side:
@@ -280,6 +282,7 @@ class CallRecorder:
             "transport": call.transport,
             "deployment": call.deployment,
             "mode": call.mode,
+            "echo_control": call.echo_control,
             "began_us": call.began_us,
             "began_at": datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="milliseconds"),
             "segment_ms": SEGMENT_MS,

@@ -127,6 +127,8 @@ async def with_echo_control(
         except EngineError as error:
             logger.warning(f"this call has no echo control: {error}")
             return CallFrontEnd()
+    if hearing.echo is not None:
+        call.live.has_echo_control(hearing.echo.name, hearing.echo.settings)
     voice, words, clock = SelfVoice(), OwnWords(), call.conversation.clock
     call.events.subscribe(WordsSpoken, lambda event: words.said(event.text, clock.now_us() // 1000))
     # On the loop's clock, not the session's wall clock: audio is placed to the sample, and a device's thread

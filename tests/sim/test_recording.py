@@ -3,7 +3,10 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from parley.configs.deployment import EchoMode
+from parley.models.echo.webrtc import WebRtcEcho
 from parley.recording.folder import BOT_AUDIO, CALLER_AUDIO, CallRecording, read_recording
 from parley.recording.merge import track_samples
 from tests.sim.call import RATE_HZ, SimulatedCall, silence, simulate, voice
@@ -44,3 +47,10 @@ def test_a_room_that_reports_no_packets_is_recorded_on_both_sides(tmp_path: Path
     assert max(apart) - min(apart) <= 60, apart
     names = [each["event"] for each in recording.timeline()["events"]]
     assert names.count("TurnEnded") == 2 and "ReplyFinished" in names
+
+
+@pytest.mark.parametrize(("mode", "name"), [("on", "webrtc"), ("off", None)])
+def test_a_recording_names_the_echo_control_of_its_call(tmp_path: Path, mode: EchoMode, name: str | None):
+    simulate([silence(1_000)], tmp_path, records=True, echo=WebRtcEcho(), echo_mode=mode)
+    control = recording_of(tmp_path).meta["echo_control"]
+    assert (control and control["name"]) == name

@@ -3,6 +3,7 @@
 import json
 import uuid
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from parley.command.main import main as parley
 from parley.command.replay import (
     FirstAudio,
     delays_of,
+    echo_notes,
     first_audio_of,
     mode_of,
     pauses_of,
@@ -140,3 +142,30 @@ def test_pauses_and_delays_are_those_of_the_recorded_caller():
         {"at_ms": 3_000, "event": "ClientDelayReported", "delay_ms": "late"},
     ]
     assert delays_of(RecordedTimeline(events=events)) == [(0, 40), (2_000, 90)]
+
+
+WEBRTC = {"name": "webrtc", "settings": {}}
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "change"),
+    [
+        ({"echo_control": WEBRTC}, {"echo_control": WEBRTC}, None),
+        ({"echo_control": None}, {"echo_control": None}, None),
+        # Of an earlier release.
+        ({}, {"echo_control": WEBRTC}, None),
+        ({"echo_control": WEBRTC}, {"echo_control": None}, "webrtc then and none now"),
+        ({"echo_control": None}, {"echo_control": WEBRTC}, "none then and webrtc now"),
+        (
+            {"echo_control": {"name": "webrtc", "settings": {"a": 1}}},
+            {"echo_control": WEBRTC},
+            "webrtc with other settings",
+        ),
+    ],
+)
+def test_a_replay_says_that_its_echo_control_differs(
+    then: dict[str, Any], now: dict[str, Any], change: str | None
+):
+    notes = list(echo_notes(then, now))
+    assert len(notes) == (change is not None)
+    assert all(note.endswith(str(change)) for note in notes)
