@@ -13,6 +13,8 @@ does not count as heard then.
 import asyncio
 from collections.abc import Callable, Sequence
 
+from pipecat.frames.frames import TTSSpeakFrame
+
 from parley.configs.deployment import Bot
 from parley.core.call_events import EngineFailed, PhraseChosen, ReplyFinished, UnitTaken
 from parley.core.usage import Stage
@@ -85,15 +87,21 @@ class Saying:
             self.over.set()
 
 
-def say_with_units(call: Call, phrases: Sequence[str]) -> None:
-    """Have phrases said once an engine takes units: the audio of before has no way to the client."""
-    if phrases:
-        _FirstUnit(call, phrases)
+def say_with_units(call: Call, phrases: Sequence[str], rest: str = "") -> None:
+    """Have words said once an engine takes units: the audio of before has no way to the client.
+
+    Args:
+        call: the call.
+        phrases: announcements.
+        rest: of the reply that was being said when the connection of the call was lost, after them.
+    """
+    if phrases or rest:
+        _FirstUnit(call, phrases, rest)
 
 
 class _FirstUnit:
-    def __init__(self, call: Call, phrases: Sequence[str]) -> None:
-        self._call, self._phrases = call, phrases
+    def __init__(self, call: Call, phrases: Sequence[str], rest: str) -> None:
+        self._call, self._phrases, self._rest = call, phrases, rest
         call.events.subscribe(UnitTaken, self._on_unit_taken)
 
     def _on_unit_taken(self, event: UnitTaken) -> None:
@@ -101,6 +109,9 @@ class _FirstUnit:
         for phrase in phrases:
             self._call.events.publish(PhraseChosen(event.at_ms, phrase))
             self._call.live.input.put(protected_phrase(phrase))
+        rest, self._rest = self._rest, ""
+        if rest:
+            self._call.live.input.put(TTSSpeakFrame(rest, append_to_context=True))
 
 
 class _Phrase:

@@ -85,6 +85,7 @@ def build(
     show: ShowPicture | None = None,
     greets: bool = True,
     asks_again: bool = False,
+    says_rest: bool = False,
 ) -> PipelineWorker:
     """Return the pipeline of one call, with the parts that every call has around it.
 
@@ -99,6 +100,7 @@ def build(
         show: takes a picture of the client for the next turn; None where no model sees it.
         greets: the bot begins with the deployment's greeting; otherwise a stage greets.
         asks_again: the pipeline has a model that is asked again for an answer that was lost with a stream.
+        says_rest: a client of units hears the rest of a reply that was lost with a stream.
     """
     usage, client = engines.answering.usage, call.client
     processors = stages.in_order()
@@ -122,7 +124,13 @@ def build(
         on_heard = partial(_publish_disclosed, call, disclosure)
         when_heard(call.events, disclosure, on_heard, in_units=client.reports_units)
     phrases = announcements_of(engines, call)
-    greet(worker, transport, call, bot, greets=greets, asks_again=asks_again, announcements=phrases)
+    greet(
+        *(worker, transport, call, bot),
+        greets=greets,
+        asks_again=asks_again,
+        announcements=phrases,
+        says_rest=says_rest,
+    )
     TurnRecords(call, sends=call.peer.speaks_rtvi and client.reads_rtvi)
     publish_arrival(call.events, transport)
     for assistant in stages.tail:

@@ -113,16 +113,21 @@ def greet(
     greets: bool = True,
     asks_again: bool = False,
     announcements: Sequence[str] = (),
+    says_rest: bool = False,
 ) -> None:
     """Greet once: a peer that reconnects in the middle of the conversation is not greeted again.
 
     ``greets`` is False when another stage greets. ``asks_again``: the pipeline's model answers a turn that
     lost its answer with the stream. ``announcements`` come before the greeting and cannot be interrupted; a
-    client whose bot does not greet hears them too, unless its dialect has no place for them.
+    client whose bot does not greet hears them too, unless its dialect has no place for them. ``says_rest``: a
+    client that receives an engine's units hears the rest of a reply that was lost with the stream.
     """
     opening: list[Frame | None] = []
     if greets and call.client.reports_units:
-        say_with_units(call, announcements if call.client.speaks_announcements else ())
+        owed = _owed(call) if says_rest and call.resumption.goes_on else OwedWords()
+        # The words of a human are theirs, and not the engine's.
+        rest = "" if owed.by_human else owed.rest
+        say_with_units(call, announcements if call.client.speaks_announcements else (), rest)
     elif greets and call.client.speaks_announcements:
         opening += [protected_phrase(phrase) for phrase in announcements]
     if greets and call.client.greets:

@@ -527,7 +527,10 @@ def _live_call(
     # Units are passed on at their own rate, unchanged; other audio in packets.
     rate_hz = protocol.output_format.rate_hz if protocol.wants_units else engines.output_rate_hz
     if connection is None:
-        return LiveCall(conversation.clock, PlayoutSettings(flushes=True), rate_hz=rate_hz)
+        # A client of units sends audio all the time, and one that is away may keep its socket for minutes.
+        quiet_ms = (lambda: session.quiet_ms) if protocol.wants_units else None
+        settings = PlayoutSettings(flushes=True)
+        return LiveCall(conversation.clock, settings, rate_hz=rate_hz, peer_quiet_ms=quiet_ms)
     # A client that plays a track keeps what has come when it is interrupted.
     return LiveCall(conversation.clock, rate_hz=rate_hz, peer_quiet_ms=connection.events.quiet_ms)
 

@@ -130,7 +130,8 @@ async def _build(
         tail=[HeardAssistantAggregator(context, None)],
         unseen=[*privacy.unseen(models.stt), *dialogue.unseen],
     )
-    worker = build(engines, transport, call, stages)
+    # The two-tier engine says it in the voice of the reply; a speech model has a voice of its own.
+    worker = build(engines, transport, call, stages, says_rest=is_two_tier(engines))
     desk.connect(worker)
     hold.listen(worker)
     background = [*privacy.background, *dialogue.background, specialists.run, *engine.background()]

@@ -207,14 +207,20 @@ class SocketCall:
         self._has_spoken = False
         # In the queue for a line: the client need not send anything.
         self._is_queued = False
-        # Time at which the last message of the client was accepted.
-        self._spoke_us = self._began_us
+        # Time at which the last message of the client was accepted, and at which it last took part: there
+        # messages to it count as well.
+        self._accepted_us = self._spoke_us = self._began_us
         self._quiet_timer: asyncio.TimerHandle | None = None
 
     @property
     def now_ms(self) -> int:
         """Time since the client came, in milliseconds."""
         return (self._clock.now_us() - self._began_us) // 1000
+
+    @property
+    def quiet_ms(self) -> int:
+        """Time since the last accepted message of the client."""
+        return (self._clock.now_us() - self._accepted_us) // 1000
 
     def hear_at_once(self) -> None:
         """Pass on speech that was said before (``Speech.is_whole``) faster than at the pace of speech."""
@@ -249,7 +255,7 @@ class SocketCall:
 
     def note_words(self) -> None:
         """Note that the client has sent something: a message that was accepted, or sound by another way."""
-        self._spoke_us = self._clock.now_us()
+        self._spoke_us = self._accepted_us = self._clock.now_us()
         if not self._has_spoken:
             self._has_spoken = True
             self._give_place_back()
