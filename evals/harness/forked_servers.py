@@ -1,9 +1,10 @@
 """Servers that are forked from a process which has imported the product.
 
 A server is started hundreds of times in the tests and in ``evals.crash``, and importing its modules takes two
-fifths of the processor time of a start. The process from which servers are forked imports them once; it runs
-nothing else, so that a forked server begins as ``python bot.py`` does after its imports. What measures or
-tests the start itself runs the command.
+fifths of the processor time of a start. The process from which servers are forked imports them once
+(``evals.harness.forked_imports``); it runs nothing else, so that a forked server begins as ``python bot.py``
+does after its imports, with the dictionaries of its voice. What measures or tests the start itself runs the
+command.
 """
 
 import asyncio
@@ -18,46 +19,10 @@ from pathlib import Path
 from parley.core.errors import PeerError
 from parley.evals.harness.launcher import ROOT, START_TIMEOUT_S, STOP_GRACE_S, Server, healthy, last_line
 
-# Modules of a server of the embedded deployment that accepts calls; many are imported by these.
-IMPORTED = [
-    # For the function that a forked server runs.
-    "parley.evals.harness.forked_servers",
-    "uvloop",
-    # FastAPI imports it with the first route.
-    "pydantic.v1",
-    "parley.command.bot_line",
-    "parley.command.server",
-    "parley.command.gateway",
-    "parley.pipelines.dispatch",
-    "parley.pipelines.engines.engines",
-    "parley.pipelines.human_tier",
-    "parley.pipelines.session_tiers",
-    "parley.pipelines.openai_audio",
-    "parley.pipelines.phone.relay",
-    "parley.pipelines.sessions",
-    "parley.pipelines.sockets.client_tools",
-    "parley.serving.gateway.app",
-    "parley.serving.gateway.http.server",
-    "parley.telemetry.stall_log",
-    "parley.transports.webrtc.signaling",
-    "parley.models.echo.webrtc",
-    "parley.models.keyword_spotting.pocketsphinx",
-    "parley.models.specialists.prosody",
-    "parley.models.stt.moonshine_tiny",
-    "parley.models.tts.espeak",
-    "parley.models.tts.flite",
-    "parley.models.tts.hibari",
-    "parley.language.english",
-    "hibari.dsp",
-    "hibari.g2p.oov",
-    "safetensors.numpy",
-    "tokenizers",
-]
-
 READY_POLL_S = 0.05
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(IMPORTED)
+_context.set_forkserver_preload(["parley.evals.harness.forked_imports"])
 
 
 class ForkedServer:
