@@ -5,18 +5,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import numpy as np
 from pipecat.frames.frames import (
-    EndFrame,
-    Frame,
-    LLMFullResponseEndFrame,
-    LLMFullResponseStartFrame,
-    LLMTextFrame,
     TTSAudioRawFrame,
     TTSTextFrame,
 )
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection
-from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import CallEvent, EngineFailedOver
 from parley.core.failover import FailoverReason
@@ -27,12 +21,14 @@ from parley.runtime.event_stream import CallEvents
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.paced_output import Collector, PacedOutput
 from tests.fakes.pipecat_clock import PipecatClock
+from tests.fakes.pipeline_run import run_pipeline
+from tests.fakes.spoken_call import SpokenCall
 
 RATE_HZ = 16_000
 MOST_S = 200
 
 
-class FailoverCall:
+class FailoverCall(SpokenCall):
     """Call with a voice that has another one after it.
 
     Args:
@@ -64,20 +60,18 @@ class FailoverCall:
         self.output = PacedOutput()
         self.heard = Collector(FrameDirection.DOWNSTREAM)
         self.asked_s: list[float] = []
-        self.worker = PipelineWorker(
+        worker = PipelineWorker(
             Pipeline([self.upstream, self.service, self.made, self.output, self.heard]),
             params=PipelineParams(audio_out_sample_rate=RATE_HZ),
             clock=PipecatClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
+        super().__init__(worker)
 
     async def says(self, *pieces: str) -> None:
         self.asked_s.append(asyncio.get_running_loop().time())
-        await self.worker.queue_frame(LLMFullResponseStartFrame())
-        for piece in pieces:
-            await self.worker.queue_frame(LLMTextFrame(piece))
-        await self.worker.queue_frame(LLMFullResponseEndFrame())
+        await super().says(*pieces)
 
     def words(self) -> list[str]:
         return [frame.text for frame in self.heard.of(TTSTextFrame)]
@@ -111,18 +105,4 @@ class FailoverCall:
 
     async def hold(self, script: Callable[[], Awaitable[None]]) -> None:
         """Run the pipeline until the script is over."""
-        started = asyncio.Event()
-
-        @self.worker.event_handler("on_pipeline_started")
-        async def on_started(_worker: PipelineWorker, _frame: Frame) -> None:
-            started.set()
-
-        async def run_script() -> None:
-            await started.wait()
-            await script()
-            await self.worker.queue_frame(EndFrame())
-
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(self.worker)
-        async with asyncio.timeout(MOST_S):
-            await asyncio.gather(runner.run(), run_script())
+        await run_pipeline(self.worker, script, within_s=MOST_S)

@@ -93,6 +93,17 @@ class HearingLine(ServiceLine):
         await self.sends(voice[onset_ms * _BYTES_PER_MS :] + silence(END_MS))
         await self.worker.queue_frame(VADUserStoppedSpeakingFrame(stop_secs=END_MS / 1000))
 
+    async def hold_two_voices(self) -> None:
+        """Hold a call with two words after 400 ms, and with two more a second after those are transcribed."""
+
+        async def script() -> None:
+            await self.speaks(2, after_ms=400)
+            await self.until(TranscriptionFrame, 1)
+            await self.speaks(2, after_ms=1_000)
+            await self.until(TranscriptionFrame, 2)
+
+        await self.hold(script)
+
     async def sends(self, pcm: bytes) -> None:
         """Send audio in pieces of 20 ms."""
         for start in range(0, len(pcm), PIECE_BYTES):

@@ -20,6 +20,7 @@ class FakeTool:
     Attributes:
         answer: value to return, or an exception to raise.
         hold: event to wait for between the effect and the answer.
+        takes_s: time between the effect and the answer.
         reached: set when a run has taken effect.
         runs: keys of all runs, in order.
         effects: keys that took effect.
@@ -32,6 +33,7 @@ class FakeTool:
     timeout_s: float = 5.0
     answer: Any = field(default_factory=lambda: {"number": 7})
     hold: asyncio.Event | None = None
+    takes_s: float = 0.0
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     runs: list[str] = field(default_factory=list)
     effects: list[str] = field(default_factory=list)
@@ -45,6 +47,8 @@ class FakeTool:
         self.reached.set()
         if self.hold is not None:
             await self.hold.wait()
+        if self.takes_s:
+            await asyncio.sleep(self.takes_s)
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer

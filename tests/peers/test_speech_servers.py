@@ -12,7 +12,6 @@ import aiohttp
 import httpx
 import numpy as np
 import pytest
-import yaml
 from pipecat.frames.frames import ErrorFrame, InterruptionFrame
 from pipecat.processors.frame_processor import FrameProcessor
 
@@ -36,11 +35,7 @@ from tests.fakes.speech_servers import (
     closed_port,
 )
 from tests.fakes.tts import ToneTts
-from tests.peers.operations_gateway import BEARER
-from tests.peers.server import running_server
-from tests.peers.test_sessions import call as call_of_session
-from tests.peers.test_sessions import new_session, timeline, until_not_live
-from tests.peers.test_voice_failover import tone_s
+from tests.peers.spoken_greeting import GREETING, hear_greeting, tone_s
 from tests.voices import bot_says
 
 REPLY = "Our shop is open until nine today."
@@ -196,17 +191,11 @@ async def test_an_interruption_ends_the_answer_at_the_server(kind: type[SpeechSe
     assert call.changes() == []
 
 
-GREETING = (
-    "Welcome to our small shop on the hill. We are open until nine, and you can ask me anything you like."
-)
-
-
 @pytest.mark.paired
 @pytest.mark.parametrize("fault", [SpeechFault.NONE, SpeechFault.CUT])
 async def test_a_caller_hears_a_greeting_to_its_end(fault: SpeechFault, tmp_path: Path):
     # Dies within the second clause, about two seconds after the first word.
     async with OpenAiSpeechServer(fault=fault, cut_ms=900) as voices:
-        config = tmp_path / "deployment.yaml"
         tts = {
             "name": "openai_speech",
             "settings": {
@@ -214,19 +203,7 @@ async def test_a_caller_hears_a_greeting_to_its_end(fault: SpeechFault, tmp_path
                 "api_key_env": "SPEECH_KEY",
             },
         }
-        settings = {
-            "extends": "embedded",
-            "bot": {"greeting": GREETING, "idle": None},
-            "speaking": {"tts": tts, "fallback": [{"name": "flite"}]},
-        }
-        config.write_text(yaml.safe_dump(settings))
-        async with running_server("--config", str(config), log=tmp_path / "log") as server:
-            async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
-                session = await new_session(client)
-                async with call_of_session(client, session) as caller:
-                    heard = bytes(caller.heard)
-                await until_not_live(client, session)
-                events = await timeline(client, session)
+        heard, events = await hear_greeting(tts, tmp_path)
     [reply] = [each["payload"] for each in events if each["kind"] == "bot_turn"]
     assert reply["text"] == GREETING and not reply["truncated"]
     failovers = [each["payload"] for each in events if each["kind"] == "failover"]
@@ -244,25 +221,15 @@ async def test_a_caller_hears_a_greeting_to_its_end(fault: SpeechFault, tmp_path
 @pytest.mark.paired
 async def test_a_caller_is_greeted_in_an_uploaded_reference_voice(tmp_path: Path):
     async with XttsServer() as voices:
-        config = tmp_path / "deployment.yaml"
         tts = {"name": "xtts", "settings": {"base_url": voices.url, "reference_voice": "ada"}}
-        settings = {
-            "extends": "embedded",
-            "bot": {"greeting": GREETING, "idle": None},
-            "speaking": {"tts": tts, "fallback": [{"name": "flite"}]},
-            "operations": {"data_dir": str(tmp_path / "data")},
-        }
-        config.write_text(yaml.safe_dump(settings))
-        async with running_server("--config", str(config), log=tmp_path / "log") as server:
-            async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
-                # A server starts without the voice, so that it can be uploaded.
-                upload = {"name": "ada", "audio_base64": base64.b64encode(reference()).decode()}
-                (await client.post("/api/assets/ref_audio", json=upload)).raise_for_status()
-                session = await new_session(client)
-                async with call_of_session(client, session) as caller:
-                    heard = bytes(caller.heard)
-                await until_not_live(client, session)
-                events = await timeline(client, session)
+        upload = {"name": "ada", "audio_base64": base64.b64encode(reference()).decode()}
+
+        async def add_voice(client: httpx.AsyncClient) -> None:
+            # A server starts without the voice, so that it can be uploaded.
+            (await client.post("/api/assets/ref_audio", json=upload)).raise_for_status()
+
+        operations = {"data_dir": str(tmp_path / "data")}
+        heard, events = await hear_greeting(tts, tmp_path, prepare=add_voice, operations=operations)
     [reply] = [each["payload"] for each in events if each["kind"] == "bot_turn"]
     assert reply["text"] == GREETING and not reply["truncated"]
     assert not [each for each in events if each["kind"] == "failover"]

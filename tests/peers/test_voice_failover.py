@@ -25,7 +25,7 @@ from tests.fakes.failover_call import RATE_HZ, FailoverCall
 from tests.fakes.tts import ToneTts
 from tests.peers.operations_gateway import BEARER
 from tests.peers.server import running_server
-from tests.peers.test_sessions import call as call_of_session
+from tests.peers.spoken_greeting import GREETING, hear_greeting, tone_s
 from tests.peers.test_sessions import new_session, timeline, until_not_live
 from tests.peers.test_webrtc_call import loudness
 from tests.peers.webrtc_caller import Caller
@@ -172,30 +172,12 @@ async def test_a_provider_that_closes_an_idle_connection_is_connected_again():
     assert call.tones() == ["service"] and call.changes() == []
 
 
-GREETING = (
-    "Welcome to our small shop on the hill. We are open until nine, and you can ask me anything you like."
-)
-
-
 @pytest.mark.paired
 async def test_a_caller_hears_the_rest_of_a_reply_whose_service_voice_dies_in_it(tmp_path: Path):
     # Dies within the second clause, about two seconds after the first word.
     async with running_cartesia(CartesiaFault.CUT, cut_ms=900) as cartesia:
-        config = tmp_path / "deployment.yaml"
         tts = {"name": "cartesia", "settings": {"voice": "v", "url": cartesia.url}}
-        settings = {
-            "extends": "embedded",
-            "bot": {"greeting": GREETING, "idle": None},
-            "speaking": {"tts": tts, "fallback": [{"name": "flite"}]},
-        }
-        config.write_text(yaml.safe_dump(settings))
-        async with running_server("--config", str(config), log=tmp_path / "log") as server:
-            async with httpx.AsyncClient(base_url=server.url, timeout=60, headers=BEARER) as client:
-                session = await new_session(client)
-                async with call_of_session(client, session) as caller:
-                    heard = bytes(caller.heard)
-                await until_not_live(client, session)
-                events = await timeline(client, session)
+        heard, events = await hear_greeting(tts, tmp_path)
     [reply] = [each["payload"] for each in events if each["kind"] == "bot_turn"]
     assert reply["text"] == GREETING and not reply["truncated"]
     [failover] = [each["payload"] for each in events if each["kind"] == "failover"]
@@ -236,12 +218,3 @@ async def test_a_call_without_any_voice_left_says_so_and_ends(tmp_path: Path):
     replies = [each["payload"] for each in events if each["kind"] == "bot_turn"]
     assert replies[-1]["text"] == "I cannot speak any more. Goodbye." and not replies[-1]["truncated"]
     assert not [each for each in replies[:-1] if each["text"]]
-
-
-def tone_s(pcm: bytes) -> float:
-    """Return how long the service voice's tone of 880 Hz sounds."""
-    audio = np.frombuffer(pcm, dtype="<i2").astype(float)
-    pieces = audio[: len(audio) // 320 * 320].reshape(-1, 320) * np.hanning(320)
-    spectra = np.abs(np.fft.rfft(pieces, axis=1)) ** 2
-    share = spectra[:, 16:20].sum(axis=1) / np.maximum(spectra.sum(axis=1), 1e9)
-    return float((share > 0.9).sum()) * 0.02

@@ -27,7 +27,7 @@ from tests.fakes.turn import ScriptedTurn
 from tests.fakes.vad import EnergyVad
 from tests.sim.call import OFF, RunningCall, SimulatedCall, silence, simulate, voice
 from tests.sim.test_barge_in import ANSWER, LONG, QUESTION, bot_turns, level, user_texts
-from tests.sim.test_tools import NOTHING, SlowTool
+from tests.sim.test_tools import NOTHING
 
 HUM_MS, SHOUT_MS = 400, 1_400
 
@@ -157,7 +157,7 @@ def test_a_tool_is_used_in_the_middle_and_its_call_is_in_the_session_first(tmp_p
 
 @pytest.mark.parametrize("later_ms", [2_600, 3_600])
 def test_who_interrupts_while_a_tool_runs_is_answered_and_it_runs_once(tmp_path: Path, later_ms: int) -> None:
-    tool = SlowTool(name="look_up", parameters=NOTHING)
+    tool = FakeTool(name="look_up", parameters=NOTHING, takes_s=4)
     row = ScriptedRow(("Let me look that up. ", TOOL), ("On sunday we are closed.",), ("That is all.",))
     caller = [silence(500), voice(1_000), silence(later_ms - 1_500), voice(1_400), silence(12_000)]
     call = two_tier(caller, tmp_path, row=row, tools=[tool], speculation=OFF)

@@ -1,7 +1,7 @@
 """A caller who puts the call on hold, on virtual time: nothing is said or asked until they go on."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -162,15 +162,7 @@ def test_the_question_of_a_hold_is_left_to_a_human_who_takes_the_session(tmp_pat
 
 
 def test_a_tool_that_runs_is_answered_after_the_hold_and_runs_once(tmp_path: Path):
-    class SlowTool(FakeTool):
-        """Tool whose answer comes after four seconds."""
-
-        async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-            answer = await super().run(arguments, key=key)
-            await asyncio.sleep(4)
-            return answer
-
-    tool = SlowTool(name="look_up", parameters=NOTHING)
+    tool = FakeTool(name="look_up", parameters=NOTHING, takes_s=4)
     row = ScriptedRow((TOOL,), (TOOL,), ("It is sunny.",))
     call = simulate(
         [*QUESTION, silence(20_000)],

@@ -1,7 +1,6 @@
 """Silences in whole calls, on virtual time: prompts to silent callers, and the end of the call."""
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +89,7 @@ def test_a_caller_who_asks_for_a_moment_gets_it(tmp_path: Path):
 
 
 def test_no_one_is_asked_while_a_tool_runs(tmp_path: Path):
-    class VerySlowTool(FakeTool):
-        async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-            await asyncio.sleep(40)
-            return await super().run(arguments, key=key)
-
-    tool = VerySlowTool(name="look_up", parameters={"type": "object", "properties": {}})
+    tool = FakeTool(name="look_up", parameters={"type": "object", "properties": {}}, takes_s=40)
     row = ScriptedRow((TOOL,), ("It is sunny.",))
     call = simulate(
         [*QUESTION, silence(55_000)], tmp_path, row=row, tools=[tool], **PERSON | {"tail_ms": 500}

@@ -1,7 +1,5 @@
 """A tool that is used in the middle of a call, on virtual time."""
 
-import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,6 @@ from tests.sim.call import OFF, silence, simulate, voice
 QUESTION = [silence(500), voice(1_000), silence(1_500)]
 ASKED_MS = 1_500
 NOTHING: dict[str, Any] = {"type": "object", "properties": {}}
-
-
-class SlowTool(FakeTool):
-    """Tool whose effect is immediate and whose answer comes after four seconds."""
-
-    async def run(self, arguments: Mapping[str, Any], *, key: str) -> Mapping[str, Any]:
-        answer = await super().run(arguments, key=key)
-        await asyncio.sleep(4)
-        return answer
 
 
 def test_the_answer_after_a_tool_is_heard_at_once(tmp_path: Path):
@@ -50,7 +39,7 @@ def test_the_answer_after_a_tool_follows_the_words_that_announce_it(tmp_path: Pa
 
 
 def test_a_cough_while_a_tool_runs_costs_nothing(tmp_path: Path):
-    tool = SlowTool(name="look_up", parameters=NOTHING)
+    tool = FakeTool(name="look_up", parameters=NOTHING, takes_s=4)
     row = ScriptedRow((TOOL,), ("It is sunny.",))
     call = simulate([*QUESTION, voice(160), silence(8_000)], tmp_path, row=row, tools=[tool], speculation=OFF)
     assert [turn.bot_text for turn in call.turns if turn.bot_text] == ["It is sunny."]
@@ -59,7 +48,7 @@ def test_a_cough_while_a_tool_runs_costs_nothing(tmp_path: Path):
 
 
 def test_a_cough_over_a_tool_that_was_announced_costs_nothing(tmp_path: Path):
-    tool = SlowTool(name="look_up", parameters=NOTHING)
+    tool = FakeTool(name="look_up", parameters=NOTHING, takes_s=4)
     row = ScriptedRow(("Let me look that up. ", TOOL), ("It is sunny.",))
     caller = [*QUESTION, silence(1_500), voice(160), silence(8_000)]
     call = simulate(caller, tmp_path, row=row, tools=[tool], speculation=OFF)
@@ -68,7 +57,7 @@ def test_a_cough_over_a_tool_that_was_announced_costs_nothing(tmp_path: Path):
 
 
 def test_a_tool_that_was_interrupted_for_nothing_is_asked_for_again_and_runs_once(tmp_path: Path):
-    tool = SlowTool(name="look_up", parameters=NOTHING)
+    tool = FakeTool(name="look_up", parameters=NOTHING, takes_s=4)
     row = ScriptedRow(("Let me look that up. ", TOOL), (TOOL,), ("It is sunny.",))
     caller = [*QUESTION, silence(1_000), voice(600), silence(12_000)]
     # The question has one word, the other voice none.
@@ -79,7 +68,7 @@ def test_a_tool_that_was_interrupted_for_nothing_is_asked_for_again_and_runs_onc
 
 
 def test_left_to_pipecat_a_cough_while_a_tool_runs_does_not_leave_the_caller_in_silence(tmp_path: Path):
-    tool = SlowTool(name="look_up", parameters=NOTHING)
+    tool = FakeTool(name="look_up", parameters=NOTHING, takes_s=4)
     row = ScriptedRow((TOOL,), ("It is sunny.",))
     caller = [*QUESTION, voice(160), silence(8_000)]
     call = simulate(caller, tmp_path, row=row, tools=[tool], barge_in=None, speculation=OFF)

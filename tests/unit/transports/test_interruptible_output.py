@@ -1,11 +1,9 @@
 """Silence from the moment of an interruption, on virtual time."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from pipecat.frames.frames import (
-    EndFrame,
     Frame,
     InterruptionFrame,
     TTSAudioRawFrame,
@@ -13,10 +11,10 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
-from pipecat.workers.runner import WorkerRunner
 
 from parley.transports.webrtc.audio_track import PacedAudioTrack
 from tests import virtual_time
+from tests.fakes.pipeline_run import run_pipeline
 from tests.fakes.track_output import RATE_HZ, TrackOutput
 
 
@@ -62,14 +60,8 @@ def interrupt(*, interruptible: bool) -> tuple[int, int, SlowListener]:
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
-        started = asyncio.Event()
-
-        @worker.event_handler("on_pipeline_started")
-        async def on_started(_worker: Any, _frame: Frame) -> None:
-            started.set()
 
         async def script() -> int:
-            await started.wait()
             for _ in range(25):
                 frame = TTSAudioRawFrame(b"\1\1" * (RATE_HZ // 25), RATE_HZ, 1)
                 frame.interruptible = interruptible
@@ -78,13 +70,9 @@ def interrupt(*, interruptible: bool) -> tuple[int, int, SlowListener]:
             before = len(output.left)
             await worker.queue_frame(InterruptionFrame())
             await asyncio.sleep(1.5)
-            await worker.queue_frame(EndFrame())
             return before
 
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(worker)
-        async with asyncio.timeout(60):
-            before, _ = await asyncio.gather(script(), runner.run())
+        before = await run_pipeline(worker, script)
         return before, len(output.left), listener
 
     return virtual_time.run(scenario())

@@ -3,15 +3,15 @@
 import asyncio
 from typing import Any
 
-from pipecat.frames.frames import EndFrame, Frame, OutputAudioRawFrame, StartFrame, TTSAudioRawFrame
+from pipecat.frames.frames import OutputAudioRawFrame, StartFrame, TTSAudioRawFrame
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.transports.base_output import BaseOutputTransport
 from pipecat.transports.base_transport import TransportParams
-from pipecat.workers.runner import WorkerRunner
 
 from parley.transports.interruptible_output import InterruptibleOutput
 from tests import virtual_time
+from tests.fakes.pipeline_run import run_pipeline
 
 RATE_HZ, CHUNK_MS, CHUNKS = 16_000, 40, 50
 
@@ -70,15 +70,9 @@ def spoken(kind: type[Output], **options: Any) -> tuple[Output, int]:
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
-        started = asyncio.Event()
-
-        @worker.event_handler("on_pipeline_started")
-        async def on_started(_worker: Any, _frame: Frame) -> None:
-            started.set()
 
         async def script() -> None:
             nonlocal steps
-            await started.wait()
             audio = bytes(RATE_HZ * CHUNK_MS // 1000 * 2 * CHUNKS)
             await worker.queue_frame(TTSAudioRawFrame(audio, RATE_HZ, 1))
             if options:
@@ -86,13 +80,8 @@ def spoken(kind: type[Output], **options: Any) -> tuple[Output, int]:
             while not options and not output.all_written.is_set():
                 steps += 1
                 await asyncio.sleep(0)
-            await worker.queue_frame(EndFrame())
 
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(worker)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(runner.run())
-            tasks.create_task(script())
+        await run_pipeline(worker, script)
         return output, steps
 
     return virtual_time.run(scenario())

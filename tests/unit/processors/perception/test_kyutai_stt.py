@@ -67,14 +67,7 @@ async def test_a_turn_waits_for_the_words_of_a_voice_that_is_over(server: MoshiS
 
 async def test_times_of_words_are_those_of_the_callers_audio(server: MoshiServer):
     line = line_of(server.url)
-
-    async def script() -> None:
-        await line.speaks(2, after_ms=400)
-        await line.until(TranscriptionFrame, 1)
-        await line.speaks(2, after_ms=1_000)
-        await line.until(TranscriptionFrame, 2)
-
-    await line.hold(script)
+    await line.hold_two_voices()
     first, second = (hosted_words(final.result) for final in line.finals())
     # The server finds words in steps of 80 ms.
     for word, began_ms in zip((*first, *second), (400, 600, 2_000, 2_200), strict=True):

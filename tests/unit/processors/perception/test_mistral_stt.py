@@ -107,14 +107,7 @@ async def test_words_that_come_only_with_the_end_of_a_text_are_heard(server: Mis
 
 async def test_words_have_the_times_of_their_voices(server: MistralServer):
     line = line_of(server.url)
-
-    async def script() -> None:
-        await line.speaks(2, after_ms=400)
-        await line.until(TranscriptionFrame, 1)
-        await line.speaks(2, after_ms=1_000)
-        await line.until(TranscriptionFrame, 2)
-
-    await line.hold(script)
+    await line.hold_two_voices()
     first, second = (hosted_words(final.result) for final in line.finals())
     for words, began_ms in ((first, 400), (second, 2_000)):
         assert (words[0].start_ms, len(words)) == (began_ms, 2)

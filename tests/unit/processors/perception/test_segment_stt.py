@@ -94,14 +94,7 @@ async def test_words_have_the_times_of_the_callers_audio(
     server: TranscriptionServer, http: aiohttp.ClientSession
 ):
     line = line_of(server.url, http)
-
-    async def script() -> None:
-        await line.speaks(2, after_ms=400)
-        await line.until(TranscriptionFrame, 1)
-        await line.speaks(2, after_ms=1_000)
-        await line.until(TranscriptionFrame, 2)
-
-    await line.hold(script)
+    await line.hold_two_voices()
     first, second = (hosted_words(final.result) for final in line.finals())
     for words, began_ms in ((first, 400), (second, 2_000)):
         assert words[0].start_ms == pytest.approx(began_ms, abs=30)

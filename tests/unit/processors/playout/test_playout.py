@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 from pipecat.frames.frames import (
-    EndFrame,
     Frame,
     FunctionCallInProgressFrame,
     FunctionCallResultFrame,
-    InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -30,7 +28,6 @@ from pipecat.processors.aggregators.llm_response_universal import (
 from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.settings import TTSSettings
 from pipecat.services.tts_service import TTSService
-from pipecat.workers.runner import WorkerRunner
 
 from parley.core.call_events import (
     CallEvent,
@@ -49,9 +46,9 @@ from parley.processors.playout.heard import PlayoutSettings
 from parley.processors.playout.playout import Playout
 from parley.processors.speech.engine_tts import EngineTtsService
 from parley.runtime.event_stream import CallEvents
-from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.pipecat_clock import PipecatClock
+from tests.fakes.spoken_call import SpokenCall, hold_call
 from tests.fakes.track_output import RATE_HZ, TrackOutput
 from tests.fakes.tts import ToneTts
 
@@ -127,7 +124,7 @@ class Injector(FrameProcessor):
         await self.push_frame(frame, direction)
 
 
-class Call:
+class Call(SpokenCall):
     """A pipeline of model, voice, entry, output, exit and context."""
 
     def __init__(
@@ -163,29 +160,21 @@ class Call:
             self.turns.append(message)
 
         thought, entry, playout_exit = self.playout.taps(guards_protected=guards_protected)
-        self.worker = PipelineWorker(
+        worker = PipelineWorker(
             Pipeline([thought, self.voice, self.injector, entry, self.output, playout_exit, assistant]),
             params=PipelineParams(audio_out_sample_rate=RATE_HZ),
             clock=PipecatClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
+        super().__init__(worker)
 
     def _on_finished(self, event: ReplyFinished) -> None:
         if event.heard.is_known:
             self.replies.append(event.heard)
 
-    async def says(self, *pieces: str) -> None:
-        await self.worker.queue_frame(LLMFullResponseStartFrame())
-        for piece in pieces:
-            await self.worker.queue_frame(LLMTextFrame(piece))
-        await self.worker.queue_frame(LLMFullResponseEndFrame())
-
     async def wait_ms(self, milliseconds: int) -> None:
         await asyncio.sleep(milliseconds / 1000)
-
-    async def interrupts(self) -> None:
-        await self.worker.queue_frame(InterruptionFrame())
 
     def remembered(self) -> list[str]:
         return [str(message["content"]) for message in self.context.get_messages()]
@@ -196,26 +185,7 @@ def play(
     voice: Callable[[], TTSService] | None = None,
     **settings: Any,
 ) -> Call:
-    async def run() -> Call:
-        call = Call(voice() if voice else None, **settings)
-        started = asyncio.Event()
-
-        @call.worker.event_handler("on_pipeline_started")
-        async def on_started(_worker: PipelineWorker, _frame: Frame) -> None:
-            started.set()
-
-        async def script() -> None:
-            await started.wait()
-            await scenario(call)
-            await call.worker.queue_frame(EndFrame())
-
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(call.worker)
-        async with asyncio.timeout(120):
-            await asyncio.gather(runner.run(), script())
-        return call
-
-    return virtual_time.run(run())
+    return hold_call(lambda: Call(voice() if voice else None, **settings), scenario)
 
 
 REPLY = ("One two three, ", "four five six ", "seven eight nine ten eleven twelve, ", "and thirteen.")

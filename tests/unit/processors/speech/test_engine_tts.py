@@ -9,10 +9,7 @@ import numpy as np
 import pytest
 from pipecat.frames.frames import (
     AggregatedTextFrame,
-    EndFrame,
     ErrorFrame,
-    Frame,
-    InterruptionFrame,
     LLMFullResponseEndFrame,
     LLMFullResponseStartFrame,
     LLMTextFrame,
@@ -24,7 +21,6 @@ from pipecat.frames.frames import (
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameDirection
-from pipecat.workers.runner import WorkerRunner
 
 from parley.core.errors import EngineError
 from parley.models.tts import SpeechPiece
@@ -34,6 +30,7 @@ from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.paced_output import Collector, PacedOutput
 from tests.fakes.pipecat_clock import PipecatClock
+from tests.fakes.spoken_call import SpokenCall, hold_call
 from tests.fakes.tts import ToneTts
 
 
@@ -44,7 +41,7 @@ class NeverRuns(Executor):
         return Future()
 
 
-class Call:
+class Call(SpokenCall):
     """Pipeline of a call: upstream collector, speech service, collector, paced output, collector."""
 
     def __init__(self, engine: Any, options: EngineTtsSettings, executor: Executor) -> None:
@@ -53,25 +50,17 @@ class Call:
         self.made = Collector(FrameDirection.DOWNSTREAM)
         self.output = PacedOutput()
         self.heard = Collector(FrameDirection.DOWNSTREAM)
-        self.worker = PipelineWorker(
+        worker = PipelineWorker(
             Pipeline([self.upstream, self.service, self.made, self.output, self.heard]),
             params=PipelineParams(audio_out_sample_rate=16_000),
             clock=PipecatClock(),
             cancel_on_idle_timeout=False,
             enable_rtvi=False,
         )
-
-    async def says(self, *pieces: str) -> None:
-        await self.worker.queue_frame(LLMFullResponseStartFrame())
-        for piece in pieces:
-            await self.worker.queue_frame(LLMTextFrame(piece))
-        await self.worker.queue_frame(LLMFullResponseEndFrame())
+        super().__init__(worker)
 
     async def wait_s(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    async def interrupts(self) -> None:
-        await self.worker.queue_frame(InterruptionFrame())
 
     def words(self) -> list[str]:
         return [frame.text for frame in self.heard.of(TTSTextFrame)]
@@ -83,26 +72,10 @@ def play(
     options: EngineTtsSettings | None = None,
     executor: Executor | None = None,
 ) -> Call:
-    async def run() -> Call:
-        call = Call(engine or ToneTts(), options or EngineTtsSettings(), executor or InlineExecutor())
-        started = asyncio.Event()
+    def make() -> Call:
+        return Call(engine or ToneTts(), options or EngineTtsSettings(), executor or InlineExecutor())
 
-        @call.worker.event_handler("on_pipeline_started")
-        async def on_started(_worker: PipelineWorker, _frame: Frame) -> None:
-            started.set()
-
-        async def script() -> None:
-            await started.wait()
-            await scenario(call)
-            await call.worker.queue_frame(EndFrame())
-
-        runner = WorkerRunner(handle_sigint=False)
-        await runner.add_workers(call.worker)
-        async with asyncio.timeout(120):
-            await asyncio.gather(runner.run(), script())
-        return call
-
-    return virtual_time.run(run())
+    return hold_call(make, scenario)
 
 
 REPLY = ("One two three, ", "four five six ", "seven eight nine ten eleven twelve, ", "and thirteen.")

@@ -38,6 +38,7 @@ from parley.turn_taking.speculation import Guesser
 from tests import virtual_time
 from tests.fakes.executor import InlineExecutor
 from tests.fakes.turn import ScriptedTurn
+from tests.fakes.turn_strategy import hold_turn
 from tests.syllables import syllables
 
 
@@ -112,15 +113,7 @@ def play(
 ) -> Turn:
     async def run() -> Turn:
         turn = Turn(probabilities, settings, policy)
-        tasks = TaskManager()
-        setup = FrameProcessorSetup(
-            clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
-        )  # type: ignore[arg-type]
-        await turn.strategy.setup(setup)
-        await turn.strategy.handle_user_turn_started()
-        await scenario(turn)
-        await turn.strategy.cleanup()
-        assert not tasks.current_tasks()
+        await hold_turn(turn.strategy, lambda: scenario(turn))
         return turn
 
     return virtual_time.run(run())

@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from pipecat.clocks.system_clock import SystemClock
 from pipecat.frames.frames import (
     InputAudioRawFrame,
     VADUserStartedSpeakingFrame,
     VADUserStoppedSpeakingFrame,
 )
-from pipecat.processors.frame_processor import FrameProcessorSetup
-from pipecat.utils.asyncio.task_manager import TaskManager
 
 from parley.processors.turns.silence_stop import SilenceStopStrategy
 from tests import virtual_time
+from tests.fakes.turn_strategy import hold_turn
 
 SILENCE_MS, PIECE_MS = 600, 20
 
@@ -43,15 +41,8 @@ class Turn:
 
 def play(scenario: Callable[[Turn], Awaitable[None]]) -> Turn:
     async def run() -> Turn:
-        turn, tasks = Turn(), TaskManager()
-        setup = FrameProcessorSetup(
-            clock=SystemClock(), task_manager=tasks, pipeline_worker=None, audio_in_sample_rate=16_000
-        )  # type: ignore[arg-type]
-        await turn.strategy.setup(setup)
-        await turn.strategy.handle_user_turn_started()
-        await scenario(turn)
-        await turn.strategy.cleanup()
-        assert not tasks.current_tasks()
+        turn = Turn()
+        await hold_turn(turn.strategy, lambda: scenario(turn))
         return turn
 
     return virtual_time.run(run())
