@@ -1,6 +1,6 @@
 """SQLite files of session stores: empty ones, and locks on them.
 
-A file is made once in a process and copied: migrations take longer than many tests of a store's contents.
+A file is made once in a process and copied: that takes less time than making its tables.
 """
 
 import sqlite3

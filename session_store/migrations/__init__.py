@@ -1,5 +1,6 @@
 """Migrate a database to the newest schema.
 
+A new SQLite file gets the newest tables at once (``new_store``), any other database migration by migration.
 Runs inside the caller's transaction and lock. When two processes start at once, the second therefore finds
 the work done, and an upgrade that fails changes nothing.
 """
@@ -9,6 +10,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from parley.core.errors import ConfigError
+from parley.session_store.migrations import new_store
 from parley.session_store.schema import HEAD, VERSION_TABLE, metadata
 
 
@@ -63,11 +65,27 @@ def upgrade(connection: sa.Connection, revision: str = HEAD) -> bool:
     """
     if check_version(connection):
         return False
-    # Slow to import, and needed only at a start on an old or new database.
+    if revision == new_store.REVISION and _is_new_file(connection):
+        # What the migrations make it, 45 ms sooner, and without the import of alembic (100 ms).
+        for statement in new_store.STATEMENTS:
+            connection.exec_driver_sql(statement)
+    else:
+        migrate(connection, revision)
+    return True
+
+
+def migrate(connection: sa.Connection, revision: str) -> None:
+    """Run the migrations that lead to ``revision``, one after the other."""
+    # Slow to import, and needed only at a start on an old database.
     from alembic import command
     from alembic.config import Config
 
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     command.upgrade(config, revision)
-    return True
+
+
+def _is_new_file(connection: sa.Connection) -> bool:
+    if connection.dialect.name != "sqlite":
+        return False
+    return not connection.exec_driver_sql("SELECT count(*) FROM sqlite_schema").scalar()

@@ -10,8 +10,10 @@ from alembic.script import ScriptDirectory
 
 from parley.core.errors import ConfigError
 from parley.session_store import migrations
+from parley.session_store.migrations import new_store
 from parley.session_store.schema import HEAD, VERSION_TABLE, metadata
 from parley.session_store.store import SessionStore, StoreTuning
+from scripts.write_new_store import statements
 
 
 def migrate(url: str, revision: str) -> None:
@@ -26,8 +28,16 @@ def test_the_head_is_the_newest_revision() -> None:
     assert ScriptDirectory(str(folder)).get_heads() == [HEAD]
 
 
-def test_the_migrations_lead_to_the_tables_that_the_store_uses(tmp_path: Path) -> None:
+def test_a_new_file_is_what_the_migrations_make_it() -> None:
+    assert new_store.REVISION == HEAD, "run python -m scripts.write_new_store"
+    assert list(new_store.STATEMENTS) == statements(HEAD), "run python -m scripts.write_new_store"
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_the_migrations_lead_to_the_tables_that_the_store_uses(tmp_path: Path, is_new: bool) -> None:
     url = f"sqlite:///{tmp_path}/a.db"
+    if not is_new:
+        migrate(url, "0001")
     migrate(url, HEAD)
     engine = sa.create_engine(url)
     with engine.connect() as connection:
