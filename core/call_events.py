@@ -582,9 +582,16 @@ class ResponseStarted(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class ResponseText(CallEvent):
-    """The next piece of a response has arrived."""
+    """The next piece of a response has arrived.
+
+    Attributes:
+        text: the piece.
+        author: engine that wrote it in place of the call's language model, "deployment" for a phrase of the
+            deployment; empty for the language model.
+    """
 
     text: str
+    author: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -917,9 +924,12 @@ class FallbackAnswers(CallEvent):
 
     Attributes:
         reason: one word.
+        engine, successor: names of the rows of the language model and of its fallback.
     """
 
     reason: str
+    engine: str = ""
+    successor: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,5 +44,8 @@ class FrameFact(Generic[T]):
 
 # Prompt with which a model was asked for the response that a frame begins.
 PROMPT = FrameFact[str]("prompt")
+# Author of a piece of an answer that the service of the call did not write: the name of the engine that took
+# over, or that of the deployment (``DEPLOYMENT``).
+AUTHOR = FrameFact[str]("author")
 # When a frame of the caller's camera reached this process, in the time of its loop.
 CAPTURED_S = FrameFact[float]("captured_s")

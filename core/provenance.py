@@ -5,9 +5,14 @@ A reply whose session is signed (``session_store.evidence``) has them in its pay
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
+
+from parley.core.usage import Stage
+
+LLM = Stage.LLM.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +27,36 @@ class Provenance:
     release: str
     deployment: str
 
-    def of_reply(self, engines: Mapping[str, str], prompt: str) -> dict[str, Any]:
+    def of_reply(
+        self,
+        engines: Mapping[str, str],
+        prompt: str,
+        *,
+        models: Mapping[str, str] = MappingProxyType({}),
+        writers: Sequence[str] = (),
+    ) -> dict[str, Any]:
         """Return the facts of one reply as JSON.
 
         Args:
             engines: name of the engine of each stage.
             prompt: system prompt of its request, with the additions of its client.
+            models: name of the model of each stage whose engine has reported it.
+            writers: authors of the text in their order, where another than the language model wrote a part;
+                empty for the language model.
         """
-        facts = {"release": self.release, "deployment": self.deployment, "prompt": digest_of(prompt)}
-        return {**facts, "engines": dict(engines)}
+        engines, models = dict(engines), dict(models)
+        begun_by = [engines[LLM] if not writer else writer for writer in writers[:-1]]
+        if writers and writers[-1]:
+            engines[LLM] = writers[-1]
+            # That of the engine which did not answer, or did not finish the answer.
+            models.pop(LLM, None)
+        facts: dict[str, Any] = {
+            "release": self.release,
+            "deployment": self.deployment,
+            "prompt": digest_of(prompt),
+        }
+        facts |= {"engines": engines, "models": models}
+        return {**facts, "begun_by": begun_by} if begun_by else facts
 
 
 def digest_of(text: str) -> str:

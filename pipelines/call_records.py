@@ -7,7 +7,7 @@ are held back by the commit gate. The conversation keeps the order within the se
 """
 
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from parley.core.call_events import (
     CameraChanged,
     DisclosureHeard,
     EngineFailedOver,
+    FallbackAnswers,
     HoldBegan,
     HoldEnded,
     OperatorListened,
@@ -35,6 +36,7 @@ from parley.core.call_events import (
     ReplyProgressed,
     ReplyWritten,
     ResponseStarted,
+    ResponseText,
     TextGiven,
 )
 from parley.core.passage_notes import CitedPassage, cited_as_json
@@ -45,6 +47,7 @@ from parley.pipelines.call import Call
 from parley.pipelines.call_bounds import CallBounds
 from parley.session_store.events import Draft, Kind
 from parley.session_store.prompt import BY_DEPLOYMENT, BY_HUMAN
+from parley.telemetry.engine_names import THINKING_SECTION
 
 # Medium of a step by what is shown, which is a transport of its own in the records.
 MEDIA = {CAMERA: Medium.VIDEO, SCREEN: Medium.SCREEN}
@@ -63,14 +66,14 @@ class CallRecords:
     Args:
         call: the call.
         made_by: returns the field of a reply of the model that names its engines and prompt, for the prompt
-            of its request, or None where that is not known; None for no field.
+            of its request, or None where that is not known, and the authors of its text; None for no field.
         greetings: first words of the deployment, of which no event names the author.
     """
 
     def __init__(
         self,
         call: Call,
-        made_by: Callable[[str | None], Mapping[str, Any]] | None = None,
+        made_by: Callable[[str | None, Sequence[str]], Mapping[str, Any]] | None = None,
         greetings: Collection[str] = (),
     ) -> None:
         self._call, self._made_by = call, made_by
@@ -86,6 +89,9 @@ class CallRecords:
         # Prompt of each reply, and that of the model's present response.
         self._prompts: BoundedDict[str, str | None] = BoundedDict(MOST_AUTHORS)
         self._prompt: str | None = None
+        # Authors of the text of each reply, and those of the model's present response.
+        self._writers: BoundedDict[str, list[str]] = BoundedDict(MOST_AUTHORS)
+        self._writing: list[str] = []
         # Authors of texts that no model wrote, by their words; and replies that the model wrote.
         self._authors: BoundedDict[str, str] = BoundedDict(MOST_AUTHORS)
         self._written: BoundedDict[str, bool] = BoundedDict(MOST_AUTHORS)
@@ -101,6 +107,7 @@ class CallRecords:
         events.subscribe(PhraseChosen, self._on_phrase_chosen)
         events.subscribe(CameraChanged, self._on_camera_changed)
         events.subscribe(ResponseStarted, self._on_response_started)
+        events.subscribe(ResponseText, self._on_response_text)
         events.subscribe(ReplyOpened, self._on_reply_opened)
         events.subscribe(ReplyWritten, self._on_reply_written)
         events.subscribe(ReplyProgressed, self._on_reply_progressed)
@@ -110,6 +117,7 @@ class CallRecords:
         events.subscribe(BotTurnEnded, self._on_bot_turn_ended)
         events.subscribe(PassagesCited, self._on_passages_cited)
         events.subscribe(EngineFailedOver, self._on_engine_failed_over)
+        events.subscribe(FallbackAnswers, self._on_fallback_answers)
         events.subscribe(DisclosureHeard, self._on_disclosure_heard)
         events.subscribe(RecordingAnnounced, self._on_recording_announced)
         events.subscribe(RecordingStarted, self._on_recording_started)
@@ -132,24 +140,32 @@ class CallRecords:
         call.conversation.use_medium(MEDIA[event.source], call.events, is_on=event.is_on)
 
     def _on_engine_failed_over(self, event: EngineFailedOver) -> None:
+        self._note_failover(event.stage, event.engine, event.successor, event.reason.value)
+
+    def _on_fallback_answers(self, event: FallbackAnswers) -> None:
+        self._note_failover(THINKING_SECTION, event.engine, event.successor, event.reason)
+
+    def _note_failover(self, stage: str, engine: str, successor: str, reason: str) -> None:
         call = self._call
-        payload = {
-            "stage": event.stage,
-            "engine": event.engine,
-            "successor": event.successor,
-            "reason": event.reason.value,
-            "call_id": call.call_id,
-        }
+        payload = {"stage": stage, "engine": engine, "successor": successor, "reason": reason}
+        payload["call_id"] = call.call_id
         call.conversation.record(call.conversation.draft(Kind.FAILOVER, "system", payload))
 
     def _on_phrase_chosen(self, event: PhraseChosen) -> None:
         self._authors[_words(event.text)] = BY_DEPLOYMENT
 
     def _on_response_started(self, event: ResponseStarted) -> None:
-        self._prompt = event.prompt
+        self._prompt, self._writing = event.prompt, []
+
+    def _on_response_text(self, event: ResponseText) -> None:
+        if event.text.strip() and self._writing[-1:] != [event.author]:
+            # At most the service, a bridge, the fallback and an apology.
+            self._writing.append(event.author)
 
     def _on_reply_opened(self, event: ReplyOpened) -> None:
         self._prompts[event.reply_id] = self._prompt
+        # The list of the response, which grows while the reply is being made.
+        self._writers[event.reply_id] = self._writing
         self._written[event.reply_id] = True
         self._unfinished[event.reply_id] = None
 
@@ -169,7 +185,8 @@ class CallRecords:
             return {}
         # A reply that was only shown has no id.
         prompt = self._prompts[reply_id] if reply_id in self._prompts else self._prompt
-        return dict(self._made_by(prompt))
+        writers = self._writers[reply_id] if reply_id in self._writers else self._writing
+        return dict(self._made_by(prompt, writers))
 
     def _by_so_far(self, reply_id: str, text: str) -> dict[str, str]:
         """Return the author of the newest text that begins with the heard part of a reply as payload."""

@@ -259,13 +259,19 @@ def _record(call: Call, bot: Bot, names: EngineNames) -> None:
 
 
 def _made_by(
-    maker: Provenance, call: Call, system_prompt: str, names: EngineNames, prompt: str | None
+    maker: Provenance,
+    call: Call,
+    system_prompt: str,
+    names: EngineNames,
+    prompt: str | None,
+    writers: Sequence[str],
 ) -> dict[str, Any]:
     """Return the field of a reply that names its maker, for the prompt of its request or else of the call."""
     engines = {stage.value: name for stage, name in names.items()}
     if prompt is None:
         prompt = client_prompt(call.client.requested(), call.choices.prompt(system_prompt))
-    return {"made_by": maker.of_reply(engines, prompt)}
+    models = {stage.value: model for stage, model in names.models.items()}
+    return {"made_by": maker.of_reply(engines, prompt, models=models, writers=writers)}
 
 
 def _own_observers(

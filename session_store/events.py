@@ -51,7 +51,7 @@ class Kind(StrEnum):
     # source, transport; for a typed one turn (seq of the turn that it answers), supersedes; where
     # it rests on documents, passages (of each: document, heading, number in the document from 1); by ("human"
     # for words of a human at the desk); where the session has evidence, made_by (``core.provenance``) for
-    # words of the model
+    # words of a model
     BOT_TURN = "bot_turn"
     # Tool call. call_id, name, arguments, idempotent, effect_key (by which the tool recognises a repeated
     # call), turn (seq of the USER_TURN for which it was made)
@@ -76,7 +76,8 @@ class Kind(StrEnum):
     # Consent to keep personal data in the session. to ("voiceprints"), by ("deployment"), call_id
     CONSENT = "consent"
     # Another engine went on in place of one that failed, or one that had failed works again. stage
-    # ("hearing", "speaking"), engine, successor (names of their rows), reason (core.failover), call_id
+    # ("hearing", "thinking", "speaking", "duplex"), engine, successor (names of their rows), reason
+    # (core.failover; for "thinking" llm_timeouts.FailureReason), call_id (none for a typed turn)
     FAILOVER = "failover"
     # Use of engines and its cost, where the deployment has prices; cost is null where a part of it is not
     # known. scope ("turn", or "call" for the sum at its end), call_id, turn (number in the call; 0 for the

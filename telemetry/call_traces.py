@@ -92,6 +92,8 @@ class CallTraces:
         self._characters = 0
         self._spans: dict[Stage, Span] = {}
         self._last_ms: dict[Stage, int] = {}
+        # Of the newest text of the model.
+        self._author = ""
         events.subscribe(VoiceStarted, self._on_voice_started)
         events.subscribe(FinalWords, self._on_final_words)
         events.subscribe(TurnEnded, self._on_turn_ended)
@@ -230,6 +232,7 @@ class CallTraces:
 
     def _on_response_started(self, event: ResponseStarted) -> None:
         self._end(Stage.LLM, self._last_ms.get(Stage.LLM, event.at_ms))
+        self._author = ""
         engine = self._engines[Stage.LLM]
         self._begin(
             Stage.LLM,
@@ -242,6 +245,11 @@ class CallTraces:
         span = self._spans.get(Stage.LLM)
         if span is not None and Stage.LLM not in self._last_ms:
             span.add_event("first token", timestamp=self._ns(event.at_ms))
+        if span is not None and event.author and event.author != self._author:
+            # The fallback, or a phrase of the deployment, in place of the rest of the answer.
+            span.update_name(f"chat {event.author}")
+            span.set_attributes({"gen_ai.provider.name": event.author, "parley.engine": event.author})
+        self._author = event.author
         self._last_ms[Stage.LLM] = event.at_ms
 
     def _on_response_ended(self, event: ResponseEnded) -> None:
@@ -272,7 +280,8 @@ class CallTraces:
             span.set_attribute("gen_ai.usage.cache_read.input_tokens", used.cached_tokens)
             if event.model:
                 span.set_attribute("gen_ai.response.model", event.model)
-                span.update_name(f"chat {event.model}")
+                if not self._author:
+                    span.update_name(f"chat {event.model}")
         elif event.stage is Stage.TTS:
             self._characters += used.characters
             span.set_attribute("parley.characters", self._characters)

@@ -1,13 +1,19 @@
-"""Names of the engines that serve a call, stage by stage, as they change when one fails over to another."""
+"""Names of the engines that serve a call, stage by stage, as they change when one fails over to another.
+
+The fallback of the language model answers single turns, and does not take over from it: the pieces of its
+answers name it (``ResponseText.author``), and what is used and billed stays that of the service.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 
-from parley.core.call_events import EngineFailedOver, VoiceChosen
+from parley.core.call_events import EngineFailedOver, EngineUsed, VoiceChosen
 from parley.core.usage import Stage
 from parley.runtime.event_stream import CallEvents
 
 # Sections of a deployment, as the event has them.
 STAGE_OF_SECTION: Mapping[str, Stage] = {"hearing": Stage.STT, "speaking": Stage.TTS}
+# Section whose fallback answers turns of the language model.
+THINKING_SECTION = "thinking"
 # Section of a realtime service, whose fallback is a cascade of three stages.
 REALTIME_SECTION = "duplex"
 
@@ -33,7 +39,14 @@ class EngineNames(Mapping[Stage, str]):
         self._names, self._cascade = dict(names), dict(cascade or {})
         self._engine_of = engine_of
         events.subscribe(EngineFailedOver, self._on_failed_over)
+        self._models: dict[Stage, str] = {}
         events.subscribe(VoiceChosen, self._on_voice_chosen)
+        events.subscribe(EngineUsed, self._on_engine_used)
+
+    @property
+    def models(self) -> Mapping[Stage, str]:
+        """Name of the model of each stage whose present engine has reported it."""
+        return self._models
 
     def __getitem__(self, stage: Stage) -> str:
         return self._names[stage]
@@ -47,9 +60,17 @@ class EngineNames(Mapping[Stage, str]):
     def _on_voice_chosen(self, event: VoiceChosen) -> None:
         if self._engine_of is not None:
             self._names[Stage.TTS] = self._engine_of(event.voice)
+            self._models.pop(Stage.TTS, None)
+
+    def _on_engine_used(self, event: EngineUsed) -> None:
+        if event.model and not event.is_out_of_band:
+            self._models[event.stage] = event.model
 
     def _on_failed_over(self, event: EngineFailedOver) -> None:
         if event.stage in STAGE_OF_SECTION:
-            self._names[STAGE_OF_SECTION[event.stage]] = event.successor
+            stage = STAGE_OF_SECTION[event.stage]
+            self._names[stage] = event.successor
+            self._models.pop(stage, None)
         elif event.stage == REALTIME_SECTION:
             self._names.update(self._cascade)
+            self._models.clear()

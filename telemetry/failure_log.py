@@ -145,8 +145,8 @@ class CallFailures:
         )
 
     def _on_fallback_answers(self, event: FallbackAnswers) -> None:
-        engine = self._engines.get(Stage.LLM, "")
-        self._log.add("failover", Stage.LLM, engine=engine, reason=event.reason)
+        engine = event.engine or self._engines.get(Stage.LLM, "")
+        self._log.add("failover", Stage.LLM, engine=engine, successor=event.successor, reason=event.reason)
 
     def _on_recording_degraded(self, event: RecordingDegraded) -> None:
         self._log.add("degraded", RECORDING, reason=event.reason)

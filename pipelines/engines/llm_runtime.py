@@ -461,6 +461,8 @@ class LlmRuntime:
             self._guard,
             circuit=self._circuit,
             events=events,
+            engine=self._name,
+            successor=DOCUMENTS,
         )
         return [*guard.processors, *redaction]
 
@@ -474,12 +476,27 @@ class LlmRuntime:
         """Return the prompt: the deployment's, followed by the client's addition."""
         return prompt_of(self._system_prompt, added)
 
-    def made_by(self, conversation: Conversation, added: str | None = None) -> dict[str, Any]:
-        """Return the field of a written answer that names its maker; none in a session without evidence."""
-        if conversation.made_by is None:
+    def made_by(
+        self,
+        conversation: Conversation,
+        added: str | None = None,
+        *,
+        model: str = "",
+        writers: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        """Return the field of a written answer that names its maker; none in a session without evidence.
+
+        Args:
+            conversation: the session.
+            added: as for ``instruction``.
+            model: as the service reported it.
+            writers: as for ``Provenance.of_reply``.
+        """
+        if (maker := conversation.made_by) is None:
             return {}
-        engines = {Stage.LLM.value: self._name}
-        return {"made_by": conversation.made_by.of_reply(engines, self.instruction(added))}
+        engines, prompt = {Stage.LLM.value: self._name}, self.instruction(added)
+        models = {Stage.LLM.value: model} if model else {}
+        return {"made_by": maker.of_reply(engines, prompt, models=models, writers=writers)}
 
     def summarizer(self) -> Summarizer:
         """Return the summariser of older turns: the deployment's model, or an extract for the documents."""

@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import cast
 
@@ -24,12 +25,7 @@ from loguru import logger
 from pipecat.frames.frames import (
     ErrorFrame,
     Frame,
-    FunctionCallResultFrame,
-    FunctionCallsStartedFrame,
     LLMContextFrame,
-    LLMFullResponseEndFrame,
-    LLMTextFrame,
-    MetricsFrame,
 )
 from pipecat.pipeline.worker import PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext, LLMContextMessage
@@ -38,31 +34,33 @@ from pipecat.processors.frame_processor import FrameDirection, FrameProcessor
 from pipecat.services.llm_service import LLMService
 from pipecat.workers.runner import WorkerRunner
 
+from parley.core.call_events import FallbackAnswers
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError
 from parley.core.passage_notes import CitedPassage, cited_as_json
 from parley.core.pictures import Picture
-from parley.core.usage import Stage, Usage
+from parley.core.usage import Usage
 from parley.models.tools import HandedCall, HandedOverTool, Tool
 from parley.pipelines.builder import Stages, build_turn
 from parley.pipelines.engines.llm_runtime import LlmRuntime, Memory
 from parley.pipelines.release import release_pipeline
 from parley.pipelines.session_tiers import SessionTiers
 from parley.pipelines.tenant_charges import tokens_of
+from parley.pipelines.text.answer_collector import AnswerCollector
 from parley.pipelines.text.client_tool_uses import use_drafts
 from parley.pipelines.text.shown_history import take_share
-from parley.processors.dialogue.cited_passages import PassagesCitedFrame
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import handed_calls
 from parley.processors.dialogue.tool_choice import required_tool
-from parley.processors.taps.usage_events import usage_of
 from parley.protocols.openai_chat import ToolOffer
+from parley.runtime.event_stream import CallEvents
 from parley.session_store.commit_queue import DROPPABLE
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Draft, Event, Kind
 from parley.session_store.history import ClientToolUse
 from parley.session_store.prompt import BY_DEPLOYMENT
 from parley.session_store.store import SessionReader
+from parley.telemetry.engine_names import THINKING_SECTION
 
 TRANSPORT = "text"
 # Pipecat waits up to 20 s for a processor that does not pass on its cancellation.
@@ -143,49 +141,6 @@ class ClientTools:
 
 
 TypedEvent = TurnCommitted | AnswerPiece | AnswerCommitted | CallsHandedOver | TurnHeld
-
-
-class _Collector(FrameProcessor):
-    """Collector of the answer into a queue; None at its end.
-
-    The queue is not bounded: it holds one answer of one turn, which the models bound.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(enable_direct_mode=True)
-        # Calls that were handed to the client, and those of this response without a result.
-        self.handed: list[HandedCall] = []
-        self._unsettled: set[str] = set()
-        self.pieces: asyncio.Queue[str | None] = asyncio.Queue()
-        self.failed: str | None = None
-        self.passages: tuple[CitedPassage, ...] = ()
-        self.usage: Usage | None = None
-        self._called = False
-
-    async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
-        await super().process_frame(frame, direction)
-        if isinstance(frame, LLMTextFrame):
-            self.pieces.put_nowait(frame.text)
-        elif isinstance(frame, PassagesCitedFrame):
-            self.passages = frame.passages
-        elif isinstance(frame, MetricsFrame):
-            for stage, used in filter(None, map(usage_of, frame.data)):
-                if stage is Stage.LLM:
-                    self.usage = used if self.usage is None else self.usage + used
-        elif isinstance(frame, FunctionCallsStartedFrame):
-            # The answer follows the tools' results, in a response of its own.
-            self._called = True
-            self._unsettled |= {call.tool_call_id for call in frame.function_calls}
-        elif isinstance(frame, FunctionCallResultFrame):
-            self._unsettled.discard(frame.tool_call_id)
-            if self.handed and not self._unsettled:
-                # Or in another request, which brings the client's results.
-                self.pieces.put_nowait(None)
-        elif isinstance(frame, LLMFullResponseEndFrame):
-            if not self._called:
-                self.pieces.put_nowait(None)
-            self._called = False
-        await self.push_frame(frame, direction)
 
 
 async def ask(
@@ -304,9 +259,11 @@ class _AskedTurn:
     own_tools: Sequence[Tool]
     tools: ClientTools
 
-    def made_by(self) -> Mapping[str, object]:
-        """Return the field of an answer about the model that makes it."""
-        return self.answering.made_by(self.conversation, self.instruction)
+    def made_by(self, collector: AnswerCollector) -> Mapping[str, object]:
+        """Return the field of an answer about the model that made it."""
+        return self.answering.made_by(
+            self.conversation, self.instruction, model=collector.model, writers=collector.writers
+        )
 
 
 async def _without_model(
@@ -398,7 +355,7 @@ class _ModelAnswer:
                 async for event in events:
                     yield event
 
-    async def _streamed(self, collector: _Collector) -> AsyncGenerator[TypedEvent, None]:
+    async def _streamed(self, collector: AnswerCollector) -> AsyncGenerator[TypedEvent, None]:
         """Yield the pieces of the answer, and what takes its place.
 
         Raises:
@@ -434,7 +391,7 @@ class _ModelAnswer:
             await self._conversation.in_time(self._conversation.append(before))
         yield CallsHandedOver(self._turn, tuple(collector.handed), collector.usage)
 
-    def _note_end(self, collector: _Collector) -> None:
+    def _note_end(self, collector: AnswerCollector) -> None:
         """Count the tokens of the answer, which are spent however it ends; record its partial words."""
         asked = self._asked
         if collector.usage is not None:
@@ -442,7 +399,7 @@ class _ModelAnswer:
         if self._spoken and not self._is_whole and not self._is_required:
             self._conversation.record(self._reply(self._spoken, collector, truncated=True))
 
-    async def _completed(self, collector: _Collector) -> AsyncGenerator[TypedEvent, None]:
+    async def _completed(self, collector: AnswerCollector) -> AsyncGenerator[TypedEvent, None]:
         """Commit the whole answer, with the offer of another tier at its end where one is due."""
         spoken, tiers = self._spoken, self._asked.tiers
         if not spoken:
@@ -455,7 +412,7 @@ class _ModelAnswer:
         [answer] = await self._conversation.in_time(self._conversation.append(reply))
         yield AnswerCommitted(answer, collector.usage)
 
-    def _reply(self, text: str, collector: _Collector, *, truncated: bool) -> Draft:
+    def _reply(self, text: str, collector: AnswerCollector, *, truncated: bool) -> Draft:
         return _bot_turn(
             self._conversation,
             self._turn,
@@ -464,7 +421,7 @@ class _ModelAnswer:
             self._asked.rules,
             collector.passages,
             truncated=truncated,
-            made_by=self._asked.made_by(),
+            made_by=self._asked.made_by(collector),
         )
 
 
@@ -557,7 +514,7 @@ class _Failures(FrameProcessor):
     An error of a guarded service comes as the guard's: its fallback answers.
     """
 
-    def __init__(self, collector: _Collector) -> None:
+    def __init__(self, collector: AnswerCollector) -> None:
         super().__init__(enable_direct_mode=True)
         self._collector = collector
 
@@ -575,7 +532,7 @@ def context_of(conversation: Conversation, turn: Event) -> LLMContext:
 
 
 @asynccontextmanager
-async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncIterator[_Collector]:
+async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncIterator[AnswerCollector]:
     """Run the language model on one turn while the block runs; yield the collector of its answer.
 
     Raises:
@@ -583,7 +540,7 @@ async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncI
     """
     conversation, answering, rules = asked.conversation, asked.answering, asked.rules
     offer = asked.tools.offer
-    collector = _Collector()
+    collector = AnswerCollector()
     handed = [
         HandedOverTool(each.name, each.description, each.parameters, collector.handed.append)
         for each in offer.tools
@@ -597,6 +554,8 @@ async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncI
         context = context_of(conversation, turn)
         if (choice := required_tool(offer.choice)) is not None:
             context.set_tool_choice(choice)
+        events = CallEvents()
+        events.subscribe(FallbackAnswers, partial(_record_failover, conversation))
         thinking = await answering.build(
             tools=tools,
             context=context,
@@ -605,6 +564,7 @@ async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncI
             memory=asked.memory,
             rules=rules,
             conversation=conversation,
+            events=events,
         )
         stages = Stages(
             head=[_Failures(collector)],
@@ -622,7 +582,15 @@ async def _thinking(asked: _AskedTurn, turn: Event, deadline_s: float) -> AsyncI
                 tools.replace(handed, (), rules=rules)
 
 
-async def _next_piece(conversation: Conversation, collector: _Collector, deadline_s: float) -> str | None:
+def _record_failover(conversation: Conversation, event: FallbackAnswers) -> None:
+    """Record that the fallback answers in place of the language model, as for a turn of a call."""
+    payload = {"stage": THINKING_SECTION, "engine": event.engine, "successor": event.successor}
+    conversation.record(conversation.draft(Kind.FAILOVER, "system", {**payload, "reason": event.reason}))
+
+
+async def _next_piece(
+    conversation: Conversation, collector: AnswerCollector, deadline_s: float
+) -> str | None:
     """Return the next piece of the answer, None at its end.
 
     Raises:

@@ -56,7 +56,7 @@ from parley.core.call_events import FallbackAnswers
 from parley.core.clock import Clock
 from parley.core.errors import EngineError, IllegalTransition
 from parley.core.failover import CircuitBreaker
-from parley.core.frame_facts import PROMPT, FrameFact
+from parley.core.frame_facts import AUTHOR, PROMPT, FrameFact
 from parley.core.passage_notes import CitedPassage
 from parley.core.tuning import tuned
 from parley.models.llm import LanguageModel
@@ -75,6 +75,7 @@ from parley.processors.dialogue.llm_timeouts import (
 )
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.loop_clock import LoopClock
+from parley.session_store.prompt import BY_DEPLOYMENT
 
 REPLY_FRAMES = (
     LLMFullResponseStartFrame,
@@ -126,6 +127,7 @@ class LlmFailover:
         circuit: shared by the calls that use the same provider, or None for one of its own.
         clock: None for the clock of the loop; tests pass another.
         events: of the call; receives ``FallbackAnswers``. None outside of a call.
+        engine, successor: names of the rows of the service and of the fallback.
     """
 
     def __init__(
@@ -137,12 +139,15 @@ class LlmFailover:
         circuit: CircuitBreaker | None = None,
         clock: Clock | None = None,
         events: CallEvents | None = None,
+        engine: str = "",
+        successor: str = "",
     ) -> None:
         self.llm = llm
         self.settings = tuned(GuardTuning, settings)
         self.head = LlmFailoverHead(self)
         self.tail = LlmFailoverTail(self)
         self._fallback = fallback
+        self._names = engine, successor
         self._circuit = circuit or CircuitBreaker(
             max_failures=self.settings.max_failures, cool_down_ms=self.settings.cool_down_ms
         )
@@ -355,7 +360,7 @@ class LlmFailover:
         assert reply is not None
         waited_ms = self._clock.now_ms() - reply.asked_ms
         logger.warning(f"{self.llm}: {reason.value} after {waited_ms} ms, the fallback answers")
-        self._events.publish(FallbackAnswers(self._events.now_ms(), reason.value))
+        self._events.publish(FallbackAnswers(self._events.now_ms(), reason.value, *self._names))
         self._answer = self.tail.create_task(self._run_fallback(reply), name=f"{self.tail}::fallback")
 
     async def _run_fallback(self, reply: _Reply) -> None:
@@ -371,7 +376,7 @@ class LlmFailover:
             await self.tail.push_frame(PassagesCitedFrame(()))
         bridge = reply.said.bridge(self.settings.bridge)
         if bridge:
-            await self._push_text(bridge)
+            await self._push_text(bridge, by=BY_DEPLOYMENT)
         spoken = bool(bridge.strip())
         said: list[str] = []
         try:
@@ -380,7 +385,7 @@ class LlmFailover:
                 aclosing(self._fallback_text(reply)) as texts,
             ):
                 async for text in texts:
-                    await self._push_text(text)
+                    await self._push_text(text, by=self._names[1])
                     said.append(text)
                     spoken = True
             # Outside of the deadline: all was said, and a slow search costs the names of the passages alone.
@@ -394,7 +399,7 @@ class LlmFailover:
             await self._apologise(error)
         else:
             if not spoken and not reply.said.text.strip():
-                await self._push_text(self.settings.apology)
+                await self._push_text(self.settings.apology, by=BY_DEPLOYMENT)
         self._answer = None
         await self._finish()
 
@@ -434,9 +439,9 @@ class LlmFailover:
 
     async def _apologise(self, error: Exception) -> None:
         await self.tail.push_error(f"the fallback failed: {type(error).__name__}", exception=error)
-        await self._push_text(f" {self.settings.apology}")
+        await self._push_text(f" {self.settings.apology}", by=BY_DEPLOYMENT)
 
-    async def _push_text(self, text: str, *, like: LLMTextFrame | None = None) -> None:
+    async def _push_text(self, text: str, *, like: LLMTextFrame | None = None, by: str = "") -> None:
         # Pipecat shows observers a frame once, by its id and for as long as the first object with it lives.
         # The copy keeps both, so that the model's words are not counted twice.
         if like is not None:
@@ -447,6 +452,8 @@ class LlmFailover:
         else:
             frame = LLMTextFrame(text)
             frame.skip_tts = self._skip_tts
+            if by:
+                AUTHOR.put(frame, by)
         await self.tail.push_frame(frame)
 
     async def _close(self, frame: LLMFullResponseEndFrame | None = None) -> None:

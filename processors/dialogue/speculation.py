@@ -68,6 +68,7 @@ from parley.core.call_events import (
     TurnGuessed,
     VoicePaused,
 )
+from parley.core.frame_facts import AUTHOR
 from parley.models.tts.clauses import ClauseSettings, ClauseSplitter
 from parley.processors.dialogue.engine_llm import ReadAheadFrame
 from parley.processors.dialogue.llm_failover import REPLY_FRAMES
@@ -145,6 +146,9 @@ def _take_next(held: deque[Frame]) -> Frame:
 def _token(frame: Frame) -> str | None:
     """Return the text of a frame that is spoken and remembered as it is; None for any other frame."""
     if type(frame) is not LLMTextFrame or frame.skip_tts is not None or not frame.append_to_context:
+        return None
+    # Its author would be lost.
+    if AUTHOR.is_on(frame):
         return None
     return frame.text
 

@@ -14,7 +14,7 @@ from pipecat.frames.frames import (
 )
 
 from parley.core.call_events import PhraseInserted, ResponseEnded, ResponseStarted, ResponseText, ToolsCalled
-from parley.core.frame_facts import PROMPT
+from parley.core.frame_facts import AUTHOR, PROMPT
 from parley.runtime.event_stream import CallEvents
 
 
@@ -32,7 +32,7 @@ class ResponseEvents:
         """Publish the event for a frame, in either direction; other frames are ignored."""
         events, now_ms = self._events, self._events.now_ms()
         if isinstance(frame, LLMTextFrame):
-            events.publish(ResponseText(now_ms, frame.text))
+            events.publish(ResponseText(now_ms, frame.text, AUTHOR.of(frame) or ""))
         elif isinstance(frame, LLMFullResponseStartFrame):
             events.publish(ResponseStarted(now_ms, PROMPT.of(frame)))
         elif isinstance(frame, LLMFullResponseEndFrame):

@@ -169,6 +169,7 @@ def simulate(
     backchannel: Mapping[str, Any] | None = None,
     concurrently: Callable[[RunningCall], Coroutine[Any, Any, None]] | None = None,
     row: LlmRow | None = None,
+    guarded: str = "",
     tools: Sequence[Tool] = (),
     speaks: TextToSpeech | None = None,
     room: Room | None = None,
@@ -214,6 +215,7 @@ def simulate(
         barge_in: None leaves interruptions to Pipecat.
         ``concurrently``: coroutine that runs during the call, to disturb it or to add annotations.
         row: answers in place of the scripts; it may use ``tools``.
+        guarded: name of the language model of the deployment, for which the scripts are the fallback.
         room: the microphone hears the loudspeaker in this room.
         echo: canceller after the room, in calls that get echo control.
         quietest: level from which the fake detector takes a sound for a voice.
@@ -254,6 +256,7 @@ def simulate(
                 second_opinion=Choice(name="scripted") if heard_again else None,
             ),
             thinking=Thinking(
+                llm=Choice(name=guarded or "documents"),
                 guard=GuardTuning.model_validate(dict(guard)),
                 speculation=SpeculationSettings.model_validate(dict(speculation)),
             ),
@@ -269,7 +272,7 @@ def simulate(
             desk=None if desk is None else DeskSettings.model_validate(dict(desk)),
             tiers=None if tiers is None else TierSettings.model_validate(dict(tiers)),
         )
-        plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, False)
+        plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, bool(guarded))
         answering = _WithTools(deployment, plan, model, tools, finder)
         ears = LateEngine(
             ScriptedStt(ScriptedSttSettings(words=tuple(words), word_ms=word_ms, confidence=confidence)),

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from pipecat.frames.frames import CancelFrame
 
+from parley.core.errors import EngineError
 from parley.core.provenance import digest_of
 from parley.session_store.events import Event, Kind
 from parley.session_store.evidence import EVIDENCE_KEY_ENV, EVIDENT, EvidenceSigner, verify
+from tests.fakes.scripted_llm import Script, ScriptedRow
 from tests.sim.call import OFF, RunningCall, SimulatedCall, silence, simulate, voice
 
 TELLS = "You are talking to an AI, and not to a person."
@@ -72,7 +74,58 @@ def test_the_session_signs_the_disclosure_and_the_maker_of_each_reply(
     made_by = answer.payload["made_by"]
     assert made_by["prompt"] == digest_of(PROMPT)
     assert made_by["engines"] == {"stt": "moonshine_tiny", "llm": "documents", "tts": "hibari"}
+    assert "begun_by" not in made_by
     covered = [event.payload["of"] for event in of_kind(call, Kind.EVIDENCE)]
     assert covered == [event.seq for event in call.events if event.kind in EVIDENT]
     found = verify(call.call.conversation.session_id, call.events, trusted=EvidenceSigner(SEED).public_key)
     assert (found.entries, found.problems) == (len(covered), ())
+
+
+def signed_answers(call: SimulatedCall) -> list[tuple[str, str, list[str]]]:
+    """Return each reply with the engine that finished it and those that had begun it."""
+    answers = [event.payload for event in of_kind(call, Kind.BOT_TURN)]
+    return [
+        (each["text"], each["made_by"]["engines"]["llm"], each["made_by"].get("begun_by", []))
+        for each in answers
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "answered"),
+    [
+        (
+            [EngineError("refused", engine="llm")],
+            [("We open at nine.", "documents", []), ("It is ten.", "anthropic", [])],
+        ),
+        (
+            ["We open. ", EngineError("cut", engine="llm")],
+            [("We open. At nine.", "documents", ["anthropic"]), ("It is ten.", "anthropic", [])],
+        ),
+    ],
+)
+def test_the_session_signs_the_model_that_answered_after_a_failover(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: Script,
+    answered: list[tuple[str, str, list[str]]],
+):
+    monkeypatch.setenv(EVIDENCE_KEY_ENV, base64.b64encode(SEED).decode())
+    fallback = "At nine." if len(script) > 1 else "We open at nine."
+    call = simulate(
+        [silence(600), voice(1_200), silence(8_000), voice(1_200), silence(8_000)],
+        tmp_path,
+        scripts=[(fallback,)],
+        row=ScriptedRow(script, ("It is ten.",)),
+        guarded="anthropic",
+        guard={"bridge": ""},
+        bot={"system_prompt": PROMPT},
+        speculation=OFF,
+        privacy={"evidence": True},
+    )
+    assert signed_answers(call) == answered
+    [failover] = [event.payload for event in of_kind(call, Kind.FAILOVER)]
+    assert (failover["stage"], failover["engine"], failover["successor"]) == (
+        *("thinking", "anthropic", "documents"),
+    )
+    found = verify(call.call.conversation.session_id, call.events, trusted=EvidenceSigner(SEED).public_key)
+    assert found.problems == ()

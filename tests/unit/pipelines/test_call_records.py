@@ -12,6 +12,7 @@ from parley.core.call_events import (
     CallEnding,
     CameraChanged,
     EngineFailedOver,
+    FallbackAnswers,
     OperatorListened,
     PhraseChosen,
     ReplyCorrected,
@@ -92,6 +93,17 @@ def test_an_engine_that_takes_over_is_recorded_with_the_reason(tmp_path: Path) -
         "reason": "stalled",
         "call_id": "call",
     }
+
+
+def test_the_fallback_of_the_language_model_is_recorded_with_the_reason(tmp_path: Path) -> None:
+    def happen(events: CallEvents) -> None:
+        events.publish(FallbackAnswers(0, "timeout", "anthropic", "documents"))
+
+    [record] = [each for each in events_of(tmp_path, happen) if each.kind is Kind.FAILOVER]
+    payload = record.payload
+    assert (payload["stage"], payload["engine"], payload["successor"], payload["reason"]) == (
+        *("thinking", "anthropic", "documents", "timeout"),
+    )
 
 
 def mark_of(reply_id: str) -> HeardMark:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from parley.configs.deployment import Deployment
+from parley.configs.deployment import Choice, Deployment, Thinking
 from parley.core.client_rules import ClientRules
 from parley.core.errors import EngineError, KeyReusedError, StoreUnavailableError
 from parley.core.grants import ClientIdentity, Grants
@@ -31,7 +31,7 @@ from parley.pipelines.text.typed_turns import (
     TurnHeld,
     ask,
 )
-from parley.processors.dialogue.services import Documents, DocumentsSettings
+from parley.processors.dialogue.services import Documents, DocumentsSettings, LlmRow
 from parley.serving.gateway.limits import ShareError
 from parley.serving.gateway.session_api import TurnEvent, on_store_error
 from parley.session_store.compaction import CompactionTuning, Compactor
@@ -43,7 +43,7 @@ from parley.session_store.evidence_check import verify_session
 from parley.session_store.settings import StoreTuning
 from parley.session_store.store import SessionStore
 from tests import virtual_time
-from tests.fakes.scripted_llm import HANG, CitingLanguageModel, ScriptedLanguageModel
+from tests.fakes.scripted_llm import HANG, CitingLanguageModel, ScriptedLanguageModel, ScriptedRow
 
 OPEN = "When do you open?"
 FEE = "What does it cost?"
@@ -97,6 +97,7 @@ def play(
     scenario: Callable[[World], Coroutine[Any, Any, None]],
     settings: ConversationTuning | None = None,
     evidence: EvidenceSource | None = None,
+    failing: LlmRow | None = None,
 ) -> None:
     @asynccontextmanager
     async def world() -> AsyncIterator[World]:
@@ -105,8 +106,11 @@ def play(
         chosen = settings or ConversationTuning()
         compactor = Compactor(chosen.compaction, budget_tokens=chosen.budget_tokens)
         conversations = Conversations(store, chosen, compactor=compactor, evidence=evidence)
-        plan = AnsweringPlan(Documents(DocumentsSettings()), None, guarded=False)
-        answering = LlmRuntime(Deployment(), plan, model)
+        # The model of a failing row is its fallback.
+        row = failing or Documents(DocumentsSettings())
+        plan = AnsweringPlan(row, None, guarded=failing is not None)
+        thinking = Thinking(llm=Choice(name="documents" if failing is None else "anthropic"))
+        answering = LlmRuntime(Deployment(thinking=thinking), plan, model)
         try:
             yield World(store, conversations, answering, model)
         finally:
@@ -141,6 +145,25 @@ def test_an_answer_names_its_maker_where_the_session_has_evidence(tmp_path: Path
 
     source = EvidenceSource(EvidenceSigner(bytes(32)), maker)
     play(tmp_path, ScriptedLanguageModel(("Nothing.",)), scenario, evidence=source)
+
+
+def test_a_written_answer_of_the_fallback_names_it_and_what_failed(tmp_path: Path):
+    maker = Provenance("0.2.0", digest_of("{}"))
+
+    async def scenario(world: World) -> None:
+        async with world.conversations.open() as conversation:
+            first = await world.answer(conversation, "What does it cost?", "k")
+            await conversation.flushed()
+        [failover] = await world.events(conversation.session_id, Kind.FAILOVER)
+        assert (failover.payload["engine"], failover.payload["successor"]) == ("anthropic", "documents")
+        prompt = world.answering.instruction()
+        expected = maker.of_reply({"llm": "anthropic"}, prompt, writers=("", "documents"))
+        assert (expected["engines"], expected["begun_by"]) == ({"llm": "documents"}, ["anthropic"])
+        assert first.turn.payload["made_by"] == expected
+
+    source = EvidenceSource(EvidenceSigner(bytes(32)), maker)
+    row = ScriptedRow(["We ask. ", EngineError("cut", engine="llm")])
+    play(tmp_path, ScriptedLanguageModel(("Four euros.",)), scenario, evidence=source, failing=row)
 
 
 def test_a_turn_that_was_given_up_is_asked_again_as_it_was_said(tmp_path: Path):

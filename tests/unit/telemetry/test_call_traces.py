@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
@@ -205,6 +206,15 @@ def test_a_typed_turn_has_a_trace_and_so_has_the_fallback(collector: Collector):
     assert events_of(first) == [("text typed", 0), ("fallback answers", 100)]
     assert [attributes_of(span)["parley.turn"] for span in (first, second)] == [1, 2]
     assert (ms(first, first), ms(second, first)) == ((0, 1_000), (2_000, 3_000))
+
+
+def test_the_span_of_an_answer_names_the_engine_that_finished_it(collector: Collector):
+    events = [
+        replace(each, author="documents") if isinstance(each, ResponseText) else each for each in turn()
+    ]
+    happen(collector.endpoint, *events)
+    [answer] = [span for span in collector.spans() if span.name.startswith("chat")]
+    assert (answer.name, attributes_of(answer)["parley.engine"]) == ("chat documents", "documents")
 
 
 def test_the_failure_of_an_engine_is_in_its_span(collector: Collector):
