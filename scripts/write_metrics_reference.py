@@ -18,7 +18,7 @@ Every metric of `GET /metrics`. Generated from `telemetry/definitions.py` by
 
 Metrics begin at 0 with their process. Names that Unmute has keep its prefix. The usual `process_*` metrics
 (processor time, memory, descriptors) are there too. No label holds an id, a number, an address or words of a
-caller. A label has at most 24 values; further ones count as `other`.
+caller. A label has at most 24 values, `model` 8; further ones count as `other`.
 """
 
 

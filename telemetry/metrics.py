@@ -3,7 +3,7 @@
 Input: observations of calls (``telemetry.call_metrics``), stalls of the event loop, and at each scrape a
 ``ProcessReading`` of the parts that keep their own numbers. Output: the text of ``GET /metrics``. The number
 of series is bounded: labels have values of the deployment or of this program, and each label at most
-``MOST_VALUES``; further ones count as ``other``.
+``MOST_VALUES`` (models: ``MOST_MODELS``); further ones count as ``other``.
 
 Metrics are thread-safe, because stalls are reported by the watchdog's thread. Rendering takes milliseconds
 and belongs into a thread; it reads nothing but numbers.
@@ -37,6 +37,8 @@ from parley.telemetry.definitions import CALL_METRICS, Definition
 
 # A deployment names a handful of engines and models; a provider may answer with a name for each release.
 MOST_VALUES = 24
+# Each model has a series for each kind of its use, of each engine and stage: the only label that multiplies.
+MOST_MODELS = 8
 OTHER = "other"
 # Stage of a failover from a realtime service to the cascade.
 REALTIME = "realtime"
@@ -130,7 +132,7 @@ class ServerMetrics:
     def _bounded(self, label: str, value: str) -> str:
         known = self._known.setdefault(label, set())
         if value not in known:
-            if len(known) >= MOST_VALUES:
+            if len(known) >= (MOST_MODELS if label == "model" else MOST_VALUES):
                 return OTHER
             known.add(value)
         return value

@@ -38,9 +38,10 @@ from parley.core.usage import PricedUsage, Stage, Usage
 from parley.runtime.event_stream import CallEvents
 from parley.runtime.observers import ObservedCall
 from parley.runtime.stall_monitor import Stall
+from parley.serving.gateway.auth.tenant_settings import TenantLimits
 from parley.telemetry import definitions
 from parley.telemetry.call_metrics import CallMetrics
-from parley.telemetry.metrics import ProcessReading, ServerMetrics
+from parley.telemetry.metrics import MOST_VALUES, OTHER, ProcessReading, ServerMetrics
 from parley.telemetry.turns import SPANS
 from parley.transports.registry import TRANSPORTS
 from tests.fakes.scrape import Scrape
@@ -266,6 +267,23 @@ def busy_call(metrics: ServerMetrics, number: int, transport: str, mode: str) ->
     return bench
 
 
+def full_tenants() -> dict[definitions.Definition, dict[tuple[str, ...], float]]:
+    """Return the readings of as many tenants as are named, each with every limit."""
+    tenants = [f"tenant-{number}" for number in range(MOST_VALUES)]
+    limits = list(TenantLimits.model_fields)
+    used = {(tenant, limit): 1.0 for tenant in tenants for limit in limits}
+    refused = {(tenant, limit): 1.0 for tenant in (*tenants, OTHER) for limit in limits}
+    return {definitions.TENANT_USED: used, definitions.TENANT_REFUSALS: refused}
+
+
+def full_devices() -> dict[definitions.Definition, dict[tuple[str, ...], float]]:
+    """Return the readings of as many workers as are named, each with the eight GPUs of a machine."""
+    memory = {
+        (f"worker-{worker}", f"cuda:{device}"): 1.0 for worker in range(MOST_VALUES) for device in range(8)
+    }
+    return {definitions.DEVICE_USED: memory, definitions.DEVICE_TOTAL: memory}
+
+
 def test_two_hundred_calls_of_every_kind_make_less_than_two_thousand_series_without_words_or_ids():
     metrics = ServerMetrics()
     transports = [TRANSPORTS.row(name).recorded_as or name for name in TRANSPORTS.names()]
@@ -275,7 +293,8 @@ def test_two_hundred_calls_of_every_kind_make_less_than_two_thousand_series_with
     metrics.stalled(Stall(0.0, 120, 100, 0, ()))
     gauges = {each: 1.0 for each in definitions.PROCESS_METRICS if each.kind == "gauge" and not each.labels}
     waits = {each: DurationCounts() for each in definitions.PROCESS_METRICS if each.kind == "histogram"}
-    metrics.read(ProcessReading(gauges, dict.fromkeys(map(str, range(9)), 1), waits))
+    labelled = {**full_tenants(), **full_devices()}
+    metrics.read(ProcessReading(gauges, dict.fromkeys(map(str, range(9)), 1), waits, labelled))
     text, _ = metrics.render("")
     assert len(scrape(metrics).samples) < 2_000
     assert SECRET not in text.decode()
