@@ -33,7 +33,7 @@ from parley.evals.harness.report import markdown
 
 PAGE = ROOT / "docs" / "reference" / "exposure.md"
 BEGINS, ENDS = "<!-- table: begins -->", "<!-- table: ends -->"
-NONE, WRONG, USER, KEY, OPERATOR = "none", "wrong", "user", "key", "operator"
+NONE, WRONG, USER, OTHER, KEY, OPERATOR = "none", "wrong", "user", "another tenant", "key", "operator"
 REFUSED = frozenset({401, 403, 429})
 # Answers to wrong tokens come late: more of them are requested at a time.
 AT_ONCE, WRONG_AT_ONCE = 6, 60
@@ -61,7 +61,7 @@ class Column:
 
 TITLES = {"table": "keys", "table-open": "open"}
 COLUMNS = (
-    *(Column("table", credential) for credential in (NONE, WRONG, USER, KEY, OPERATOR)),
+    *(Column("table", credential) for credential in (NONE, WRONG, USER, OTHER, KEY, OPERATOR)),
     *(Column("table-open", credential) for credential in (NONE, WRONG, OPERATOR)),
 )
 # Proxies through which an entry lets in a client with the credential.
@@ -149,6 +149,8 @@ async def _shown(client: aiohttp.ClientSession, target: Target, credential: str)
             bearer = {"Authorization": f"Bearer {target.keys[0]}"}
             async with client.post("/api/token", headers=bearer) as response:
                 return str((await response.json())["token"])
+        case "another tenant":
+            return target.keys[1]
         case "key":
             return target.keys[0]
         case "operator":

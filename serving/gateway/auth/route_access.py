@@ -41,8 +41,10 @@ class Audience(StrEnum):
     """A key of an application that names the scope ``reveal``, for its own sessions. No other credential."""
 
 
-Credential = Literal["none", "wrong", "key", "token", "other token", "operator"]
-CREDENTIALS: tuple[Credential, ...] = ("none", "wrong", "key", "token", "other token", "operator")
+Credential = Literal["none", "wrong", "key", "other key", "token", "other token", "operator"]
+CREDENTIALS: tuple[Credential, ...] = (
+    *("none", "wrong", "key", "other key", "token", "other token", "operator"),
+)
 SOCKET = "WS"
 _P, _C, _S, _O, _X = (
     *(Audience.PUBLIC, Audience.CLIENT, Audience.SESSION, Audience.OPERATOR),
@@ -249,8 +251,8 @@ def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
 
     Args:
         audience: of the route.
-        credential: none, a wrong one, a key, a token of the user who owns the session, one of another user,
-            or the operator's.
+        credential: none, a wrong one, the key of the application that owns the session, that of another
+            application, a token of the user who owns the session, one of another user, or the operator's.
         keys: true when client keys are set. Without them keys and tokens are wrong.
     """
     if audience is Audience.VAULT:
@@ -263,9 +265,9 @@ def permits(audience: Audience, credential: Credential, *, keys: bool) -> bool:
     if audience in (Audience.OPERATOR, Audience.CARRIER):
         return False
     if audience is Audience.APPLICATION:
-        return keys and credential == "key"
+        return keys and credential in ("key", "other key")
     if audience is Audience.CLIENT:
-        return not keys or credential in ("key", "token", "other token")
+        return not keys or credential in ("key", "other key", "token", "other token")
     if audience is Audience.SESSION:
         return not keys or credential in ("key", "token")
     # Without keys the owner is a browser, identified by its cookie.

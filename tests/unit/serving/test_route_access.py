@@ -200,7 +200,7 @@ async def test_the_application_admits_as_the_table_says(
                 if each.path == "/api/admin/session" and each.method == "POST":
                     # The route compares the value in its body.
                     continue
-                if each.path == "/api/client" and credential in ("key", "operator") and keys:
+                if each.path == "/api/client" and credential in ("key", "other key", "operator") and keys:
                     assert answer.status_code == 400
                 if admitted != permits(each.audience, credential, keys=keys):
                     wrong.append((each.method, each.path, credential, answer.status_code))
@@ -222,7 +222,8 @@ async def credential_of(client: httpx.AsyncClient, credential: Credential, *, ke
     """Return what a client sends as its credential."""
     if not keys:
         return {"none": "", "operator": TOKEN}.get(credential, "x" * 32)
-    shown = {"none": "", "wrong": "x" * 32, "key": KEY, "operator": TOKEN}.get(credential)
+    known = {"none": "", "wrong": "x" * 32, "key": KEY, "other key": OTHER, "operator": TOKEN}
+    shown = known.get(credential)
     return await token_of(client, "ann" if credential == "token" else "bob") if shown is None else shown
 
 
