@@ -102,10 +102,10 @@ class Bot(StrictModel):
         description="phrase for the callers of a server that is stopping (``server.drain_s``); empty: none",
     )
     voiceless_phrase: str = Field(
-        "I am sorry, I cannot speak any more because of a technical fault. Please call again later. Goodbye.",
-        description="phrase that an embedded voice says when every voice of ``speaking`` has failed for "
-        "good, before the call ends; empty: none. A phone call with ``phone.transfer_to`` is passed on "
-        "instead",
+        "I am sorry, I cannot go on because of a technical fault. Please call again later. Goodbye.",
+        description="phrase when every voice of ``speaking`` has failed for good, or the recogniser or the "
+        "language model, before the call ends; an embedded voice says it where no other is left. Empty: "
+        "none. A phone call with ``phone.transfer_to`` is passed on instead",
     )
     knowledge: Path = Field(
         Path("knowledge"), description="folder of documents: Markdown, text, HTML, PDF and Word"

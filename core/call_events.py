@@ -913,9 +913,11 @@ class EngineFailed(CallEvent):
 
     Attributes:
         stage: its stage; None where the error is of another part.
+        is_permanent: the error will recur: the service cannot work any more in this call.
     """
 
     stage: Stage | None
+    is_permanent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -1001,13 +1003,16 @@ class EngineFailedOver(CallEvent):
 
 @dataclass(frozen=True, slots=True)
 class EnginesGivenUp(CallEvent):
-    """Every engine of a stage has failed for good: no speech model, or no voice, is left for the call.
+    """Every engine of a stage has failed for good: no speech model, recogniser, language model or voice is
+    left for the call.
 
     Attributes:
         error: failure of the last one.
+        stage: the stage; None for a speech model, which is all of them.
     """
 
     error: Exception
+    stage: Stage | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.frame_processor import FrameProcessor
 from pipecat.processors.frameworks.rtvi import RTVIObserverParams, RTVIServerMessageFrame
+from pipecat.services.ai_service import AIService
 from pipecat.services.llm_service import LLMService
 from pipecat.services.stt_service import STTService
 from pipecat.services.tts_service import TTSService
@@ -32,6 +33,7 @@ from parley.pipelines.live_calls import ListenedCall
 from parley.pipelines.modes import CASCADE, REALTIME
 from parley.pipelines.process_answers import ProcessAnswers
 from parley.pipelines.release import release_call
+from parley.pipelines.stages.lost_stages import LostStages
 from parley.pipelines.tenant_charges import TenantCharges
 from parley.pipelines.usage_records import UsageRecords
 from parley.pipelines.voiceprints import VoiceprintRecords
@@ -203,7 +205,7 @@ async def _run_call(
 
     @worker.event_handler("on_pipeline_error")
     async def on_error(_worker: PipelineWorker, error: ErrorFrame) -> None:
-        call.events.publish(EngineFailed(call.events.now_ms(), stage_of(error.processor)))
+        call.events.publish(_failure(call.events.now_ms(), error))
         if _is_of_transport(error, transport):
             failures.append(error.error)
             await runner.cancel(reason="the transport has failed")
@@ -213,6 +215,8 @@ async def _run_call(
         call.events.publish(CallerLeft(call.events.now_ms()))
         await runner.cancel(reason="the caller has disconnected")
 
+    if mode == CASCADE:
+        LostStages(call.events)
     names = EngineNames(
         call.events,
         *(engines.names(by, voice=call.choices.voice) for by in (mode, CASCADE)),
@@ -295,6 +299,13 @@ def _own_observers(
     if trace is not None and engines.traces is not None:
         observers.append(CallTraces(events, observed, engines.traces.tracer, names, trace))
     return observers
+
+
+def _failure(at_ms: int, error: ErrorFrame) -> EngineFailed:
+    """Return the event of an error; whether it will recur is Pipecat's verdict on the service."""
+    failed = error.processor
+    is_permanent = isinstance(failed, AIService) and not failed.is_usable
+    return EngineFailed(at_ms, stage_of(failed), is_permanent)
 
 
 def stage_of(processor: object) -> Stage | None:

@@ -423,7 +423,7 @@ class Engines:
         if events is not None and self.recordings.are_made:
             heard = HeardLength()
             stt = kept_utterances(stt, events, name, heard, recorded=recorded, as_kept=as_kept)
-        return EngineSttService(stt, audio_passthrough=audio_passthrough, heard=heard)
+        return EngineSttService(stt, audio_passthrough=audio_passthrough, heard=heard, events=events)
 
     async def build_stop_words(
         self, events: CallEvents | None = None, recorded: Sequence[UtteranceRead] = ()

@@ -102,7 +102,7 @@ class ServiceRecogniser:
             partial(asyncio.to_thread, self.row.build, shared),
             self.breaker,
             fallback=self.fallback,
-            build_fallback=partial(EngineSttService, self.embedded, audio_passthrough=False),
+            build_fallback=partial(EngineSttService, self.embedded, audio_passthrough=False, events=events),
             events=events,
             rate_hz=self.embedded.rate_hz,
             traits=recogniser_traits(self.row),

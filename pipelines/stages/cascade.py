@@ -22,13 +22,13 @@ from parley.pipelines.phone.answering_machine import Screening
 from parley.pipelines.stages.desk import DeskVoice
 from parley.pipelines.stages.dialogue import DialogueStages, dialogue_of
 from parley.pipelines.stages.hold import HoldOfCall
+from parley.pipelines.stages.last_engine_end import LastEngineEnd
 from parley.pipelines.stages.models import CallModels, models_of
 from parley.pipelines.stages.over_bot import OverBot
 from parley.pipelines.stages.privacy import CallPrivacy
 from parley.pipelines.stages.shared import perception_of
 from parley.pipelines.stages.sight import Sight
 from parley.pipelines.stages.turns import TurnStages, backchannels, turns_of
-from parley.pipelines.stages.voiceless_end import VoicelessEnd
 from parley.pipelines.voice.echo import CallFrontEnd
 from parley.pipelines.voice.reprompt import Reprompt
 from parley.processors.dialogue.durable_tools import DurableTools
@@ -113,7 +113,7 @@ async def cascade_stages(
 ) -> CascadeStages:
     """Return the stages of a cascade between voice activity and the output. Loads no model."""
     models = await models_of(engines, call, context, privacy, tools, passes_audio=False)
-    VoicelessEnd(call, engines.deployment.bot.voiceless_phrase)
+    LastEngineEnd(call, engines.deployment.bot.voiceless_phrase)
     perception = perception_of(engines, call, engines.deployment.hearing.stt.name)
     desk = DeskVoice(engines, call, around.play, transport.output(), sees=around.sight.is_on)
     turns = turns_of(

@@ -9,6 +9,7 @@ from pipecat.processors.frameworks.rtvi import RTVIServerMessageFrame
 
 from parley.core.call_events import CallEnding, EnginesGivenUp, PauseExpired
 from parley.core.errors import CapacityError
+from parley.core.usage import Stage
 from parley.pipelines.call import Call
 from parley.pipelines.lifecycle import LIMITED, OVER_LIMIT
 from parley.serving.gateway.auth.usage import UsageLimits
@@ -64,6 +65,9 @@ class EngineEnds:
         end_soon(self._call, "timeout", "it was paused for too long")
 
     def _on_engines_given_up(self, event: EnginesGivenUp) -> None:
+        if event.stage is Stage.STT:
+            # A speech model hears by itself: the words of the record alone are lost.
+            return
         call, error = self._call, event.error
         if not isinstance(error, CapacityError):
             end_soon(call, "error", "no engine can continue the conversation")

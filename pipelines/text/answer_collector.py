@@ -66,6 +66,10 @@ class AnswerCollector(FrameProcessor):
             self._called = False
         await self.push_frame(frame, direction)
 
+    def fail(self, error: str) -> None:
+        """Note that the service itself has failed."""
+        self.failed = error
+
     def _note_author(self, frame: LLMTextFrame) -> None:
         author = AUTHOR.of(frame) or ""
         if frame.text.strip() and self.writers[-1:] != [author]:

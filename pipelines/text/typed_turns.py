@@ -521,7 +521,7 @@ class _Failures(FrameProcessor):
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, ErrorFrame) and isinstance(frame.processor, LLMService):
-            self._collector.failed = frame.error
+            self._collector.fail(frame.error)
         await self.push_frame(frame, direction)
 
 

@@ -46,16 +46,19 @@ from pipecat.transcriptions.language import Language
 from pipecat.utils.time import time_now_iso8601
 from pydantic import Field
 
+from parley.core.call_events import EnginesGivenUp
 from parley.core.errors import EngineBusyError, EngineError
 from parley.core.frame_facts import FrameFact
 from parley.core.media import PCM_BYTES_PER_SAMPLE, WordTime, ms_to_samples
 from parley.core.strict_model import StrictModel
+from parley.core.usage import Stage
 from parley.models.stt import Transcript
 from parley.processors.direct_audio import DirectAudio
 from parley.processors.perception.owed_words import OwesWords
 from parley.processors.perception.recorded_words import HeardLength
 from parley.processors.perception.voice_onset import OnsetMeter
 from parley.processors.pipecat_internals import VoiceEdges, record_audio_usage
+from parley.runtime.event_stream import CallEvents
 from parley.runtime.utterances import UtteranceEngine, UtteranceStream
 
 # On a transcription: the loop's time of the first sample of its utterance, to which the word times of the
@@ -199,6 +202,8 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         settings: None for the defaults.
         audio_passthrough: True when later processors need the audio too.
         heard: counts the caller's audio, for the recording of a call; None: nothing reads it.
+        events: of the call; receives ``EnginesGivenUp`` once, when words of the caller were lost because no
+            stream opened for ``MOST_DEAD_S``. None: nothing reads them.
     """
 
     def __init__(
@@ -208,6 +213,7 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         *,
         audio_passthrough: bool = True,
         heard: HeardLength | None = None,
+        events: CallEvents | None = None,
     ) -> None:
         chosen = settings or EngineSttSettings()
         super().__init__(
@@ -220,6 +226,7 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
         )
         self._engine = engine
         self._heard = heard
+        self._events = events
         self._passes_audio = audio_passthrough
         self._chosen = chosen
         self._onset = OnsetMeter()
@@ -434,18 +441,25 @@ class EngineSttService(DirectAudio, OwesWords, VoiceEdges, STTService):
                 break
             except EngineError as error:
                 failure = error
-                await self._give_up_late()
+                await self._give_up_late(error)
                 await asyncio.sleep(self._chosen.reopen_ms / 1000)
         await self._play_again(self._stream)
 
-    async def _give_up_late(self) -> None:
+    async def _give_up_late(self, error: EngineError) -> None:
         """Give up the utterances that have waited too long for a stream, and report what is owed then."""
         latest_s = asyncio.get_running_loop().time() - MOST_DEAD_S
         for utterance in tuple(self._waiting):
             if not utterance.is_heard and utterance.ended_s <= latest_s:
                 _discard(utterance.final)
                 await self._give_up(utterance, f"the engine opened no stream for {MOST_DEAD_S:g} s")
+                self._give_up_hearing(error)
         await self.report_owed(bool(self._waiting))
+
+    def _give_up_hearing(self, error: EngineError) -> None:
+        """Report once that no engine hears the caller. One without room is waited for."""
+        if self._events is not None and not isinstance(error, EngineBusyError):
+            self._events.publish(EnginesGivenUp(self._events.now_ms(), error, Stage.STT))
+            self._events = None
 
     async def _wait_for_room(self, refusal: EngineBusyError) -> None:
         now_s = asyncio.get_running_loop().time()

@@ -25,6 +25,7 @@ from parley.core.call_events import EngineFailedOver, EnginesGivenUp
 from parley.core.errors import EngineError
 from parley.core.failover import FailoverReason
 from parley.core.media import WordTime
+from parley.core.usage import Stage
 from parley.models.tts import SpeechPiece
 from parley.processors.speech.clause_progress import ClauseProgress
 from parley.processors.speech.crossing import ClauseSpeech, Ended
@@ -215,7 +216,7 @@ class FailoverVoices:
         if self._is_given_up or (self._speaks_on and not is_final and self._failures < MOST_FAILURES):
             return
         self._is_given_up = True
-        self._events.publish(EnginesGivenUp(self._events.now_ms(), error))
+        self._events.publish(EnginesGivenUp(self._events.now_ms(), error, Stage.TTS))
 
     def _known_reason(self) -> FailoverReason:
         refused = any(voice.was_refused for voice in self._service_voices)

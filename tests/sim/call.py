@@ -32,6 +32,7 @@ from parley.models.llm import LanguageModel
 from parley.models.omni import OmniHost
 from parley.models.omni.two_tier.engine import TwoTierHost, TwoTierTuning
 from parley.models.retrieval.finder import PassageFinder
+from parley.models.stt import Transcript
 from parley.models.tools import Tool
 from parley.models.tts import TextToSpeech
 from parley.models.tts.phrase_cache import PhraseCache
@@ -48,6 +49,7 @@ from parley.processors.dialogue.shared_tools import SharedTools
 from parley.processors.perception.second_opinion import SecondOpinion
 from parley.recording.settings import RecordingSettings
 from parley.runtime.observers import ObserverFactory
+from parley.runtime.utterances import UtteranceEngine
 from parley.serving.gateway.desk.settings import DeskSettings
 from parley.session_store.conversations import Conversations
 from parley.session_store.events import Event
@@ -154,6 +156,7 @@ def simulate(
     endpoint: Mapping[str, Any] = MappingProxyType({"kind": "adaptive"}),
     speculation: Mapping[str, Any] = MappingProxyType({}),
     barge_in: Mapping[str, Any] | None = MappingProxyType({}),
+    ears: UtteranceEngine[Transcript] | None = None,
     words: Sequence[str] = ("what", "is", "it"),
     word_ms: int = 200,
     words_late_ms: int = 0,
@@ -214,6 +217,7 @@ def simulate(
         backchannel: None: the bot does not emit backchannels.
         barge_in: None leaves interruptions to Pipecat.
         ``concurrently``: coroutine that runs during the call, to disturb it or to add annotations.
+        ears: recognises in place of ``words``.
         row: answers in place of the scripts; it may use ``tools``.
         guarded: name of the language model of the deployment, for which the scripts are the fallback.
         room: the microphone hears the loudspeaker in this room.
@@ -274,7 +278,7 @@ def simulate(
         )
         plan = AnsweringPlan(row or Documents(DocumentsSettings()), None, bool(guarded))
         answering = _WithTools(deployment, plan, model, tools, finder)
-        ears = LateEngine(
+        scripted = LateEngine(
             ScriptedStt(ScriptedSttSettings(words=tuple(words), word_ms=word_ms, confidence=confidence)),
             as_transcript,
             words_late_ms,
@@ -312,7 +316,7 @@ def simulate(
         loaded = Loaded(
             vad,
             turn,
-            ears,
+            ears or scripted,
             tts,
             answering,
             phrases,

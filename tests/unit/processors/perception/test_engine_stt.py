@@ -19,7 +19,9 @@ from pipecat.frames.frames import (
 from pipecat.processors.frame_processor import FrameDirection
 from pipecat.tests.utils import SleepFrame, run_test
 
+from parley.core.call_events import EnginesGivenUp
 from parley.core.errors import EngineError
+from parley.core.usage import Stage
 from parley.models.stt import Transcript
 from parley.processors.perception.engine_stt import (
     MAX_FAILURES,
@@ -28,6 +30,7 @@ from parley.processors.perception.engine_stt import (
     transcript_from_fields,
 )
 from parley.processors.perception.owed_words import WordsOwedFrame
+from parley.runtime.event_stream import CallEvents
 from tests import virtual_time
 from tests.fakes.crowded_stt import CrowdedStt, CrowdedSttSettings
 from tests.fakes.stt import ScriptedStt, ScriptedSttSettings
@@ -178,9 +181,10 @@ def call(
     engine: InPlaceEngine[Transcript] | None = None,
     settings: EngineSttSettings | None = None,
     direction: FrameDirection = FrameDirection.DOWNSTREAM,
+    events: CallEvents | None = None,
 ) -> tuple[list[Frame], list[Frame]]:
     async def scenario() -> tuple[Sequence[Frame], Sequence[Frame]]:
-        service = EngineSttService(engine or RecordingEngine(), settings)
+        service = EngineSttService(engine or RecordingEngine(), settings, events=events)
         return await run_test(service, frames_to_send=frames, frames_to_send_direction=direction)
 
     down, up = virtual_time.run(scenario())
@@ -329,6 +333,15 @@ def test_words_of_an_engine_that_opens_no_stream_are_owed_for_a_while_only() -> 
     down, up = call([*utterance(400), SleepFrame(11)], RecordingEngine(refuse=1_000))
     assert owed(down) == [True, "silent", False]
     assert ["opened no stream" in str(error.error) for error in errors(up)].count(True) == 1
+
+
+def test_an_engine_that_loses_the_callers_words_is_given_up_once() -> None:
+    events = CallEvents()
+    given_up: list[EnginesGivenUp] = []
+    events.subscribe(EnginesGivenUp, given_up.append)
+    frames = [*utterance(400), SleepFrame(11), *utterance(400), SleepFrame(11)]
+    call(frames, RecordingEngine(refuse=1_000), events=events)
+    assert [each.stage for each in given_up] == [Stage.STT]
 
 
 def test_a_failed_stream_is_replaced_and_its_utterance_heard_again() -> None:
