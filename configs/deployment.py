@@ -157,10 +157,10 @@ class Hearing(StrictModel):
     )
     fallback: Choice | None = Field(
         None,
-        description="embedded recogniser that takes over: from a service that fails in a call "
-        "(docs/how-to/failover.md), and from an embedded ``stt`` of which a file is missing or altered; "
-        "null: none, and the server does not start without a file. A deployment that sets neither has "
-        "pocketsphinx",
+        description="embedded recogniser that takes over: from a service that fails in a call or from "
+        "workers that are gone (docs/how-to/failover.md), and from an embedded ``stt`` of which a file is "
+        "missing or altered; null: none, and the server does not start without a file. A deployment that "
+        "sets neither has pocketsphinx",
     )
     stt_processes: int = Field(1, ge=1, le=64, description="child processes that host an embedded recogniser")
     specialists: tuple[Choice, ...] = Field(

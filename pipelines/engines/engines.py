@@ -42,6 +42,7 @@ from parley.pipelines.engines.service_fallbacks import (
     CLOUD_VOICE_RATE_HZ,
     ServiceRecogniser,
     ServiceVoices,
+    WorkerRecogniser,
     new_breaker,
 )
 from parley.pipelines.engines.specialist_processes import SpecialistProcesses
@@ -415,6 +416,8 @@ class Engines:
             return stt.build(shared, events or CallEvents(), audio_passthrough=audio_passthrough)
         if isinstance(stt, ServiceRow):
             return await asyncio.to_thread(stt.build, self._loaded.answering.shared)
+        if isinstance(stt, WorkerRecogniser):
+            stt = stt.of_call(events or CallEvents())
         hearing, opinion, heard = self.deployment.hearing, self._loaded.second_opinion, None
         name = name_of(hearing.stt)
         if opinion is not None and hearing.second_opinion is not None:
@@ -545,8 +548,9 @@ class Engines:
         if self._loaded.pool is not None:
             await self._loaded.pool.close()
         stt, opinion = self._loaded.stt, self._loaded.second_opinion
-        first = stt.embedded if isinstance(stt, ServiceRecogniser) else stt
-        for engine in (first, self._loaded.commands, None if opinion is None else opinion.engine):
+        if isinstance(stt, ServiceRecogniser | WorkerRecogniser):
+            stt = stt.embedded
+        for engine in (stt, self._loaded.commands, None if opinion is None else opinion.engine):
             if isinstance(engine, EnginePool):
                 await engine.close()
         await self.recordings.close()

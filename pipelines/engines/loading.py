@@ -29,6 +29,7 @@ from parley.pipelines.engines.plan import Plan
 from parley.pipelines.engines.service_fallbacks import (
     ServiceRecogniser,
     ServiceVoices,
+    WorkerRecogniser,
     create_engine,
     load_service_voices,
 )
@@ -65,8 +66,8 @@ class Loaded:
     Attributes:
         vad: voice activity.
         turn: turn completeness, or None when it is switched off.
-        stt: the embedded recogniser, started by its owner, the row of a service, or a service with a
-            fallback.
+        stt: the embedded recogniser, started by its owner, that of a worker, the row of a service, or one of
+            them with a fallback.
         tts: the embedded voice, the row of a service, or service voices with a fallback.
         answering: language model and tools.
         phrases: cache of the embedded voice's phrases, or None.
@@ -87,7 +88,7 @@ class Loaded:
 
     vad: VoiceActivityDetector
     turn: TurnCompleteness | None
-    stt: UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser
+    stt: UtteranceEngine[Transcript] | WorkerRecogniser | ServiceRow[Any] | ServiceRecogniser
     tts: TextToSpeech | ServiceRow[Any] | ServiceVoices
     answering: LlmRuntime
     phrases: PhraseCache | None = None
@@ -108,6 +109,8 @@ class Loaded:
     @property
     def recogniser(self) -> UtteranceEngine[Transcript] | None:
         """The embedded recogniser; None where a service transcribes, with a fallback or without."""
+        if isinstance(self.stt, WorkerRecogniser):
+            return self.stt.hosted
         return None if isinstance(self.stt, ServiceRow | ServiceRecogniser) else self.stt
 
     @property

@@ -364,13 +364,13 @@ def _plan_recogniser(
 def _plan_recogniser_after(
     hearing: Hearing, stt: BaseModel | ServiceRow[Any], given: Mapping[str, Any]
 ) -> tuple[str, BaseModel] | None:
-    """Return the embedded recogniser that takes over from a service; None where there is none.
+    """Return the embedded recogniser after a service or after workers; None where there is none.
 
     Raises:
         ConfigError: it is no embedded recogniser, or a file or package of it is missing.
     """
     fallback = hearing.fallback
-    if fallback is None or not isinstance(stt, ServiceRow):
+    if fallback is None or not isinstance(stt, ServiceRow | PoolSttSettings | WorkerSttSettings):
         return None
     if fallback.name not in STT and fallback.name in STT_SERVICES:
         raise ConfigError(
@@ -381,7 +381,7 @@ def _plan_recogniser_after(
     settings = engine_settings(STT, fallback, given, where="hearing.fallback")
     if isinstance(settings, WorkerSttSettings):
         raise ConfigError(
-            "hearing.fallback: a recogniser in a worker takes over from no service in this version",
+            "hearing.fallback: a recogniser in a worker takes over from no other in this version",
             known=STT.names(),
         )
     return fallback.name, settings

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any
 
 from parley.configs.deployment import Deployment
+from parley.core.errors import ConfigError
+from parley.core.failover import CircuitBreaker
 from parley.models.echo import EchoCanceller
 from parley.models.keyword_spotting import COMMANDS
 from parley.models.omni import OmniHost
@@ -46,6 +48,7 @@ from parley.pipelines.engines.plan import Plan
 from parley.pipelines.engines.service_fallbacks import (
     ServiceRecogniser,
     ServiceVoices,
+    WorkerRecogniser,
     create_engine,
     new_breaker,
 )
@@ -59,7 +62,7 @@ from parley.serving.pool.omni import PoolOmniSettings
 from parley.serving.pool.pool import Pool
 from parley.serving.pool.streams import PoolSttSettings
 
-Recogniser = UtteranceEngine[Transcript] | ServiceRow[Any] | ServiceRecogniser
+Recogniser = UtteranceEngine[Transcript] | WorkerRecogniser | ServiceRow[Any] | ServiceRecogniser
 Voice = TextToSpeech | ServiceRow[Any] | ServiceVoices
 
 
@@ -166,7 +169,7 @@ def _start(opening: _Opening) -> _Loading:
 
 
 def _start_ears(opening: _Opening) -> _Ears:
-    """Start the recogniser: of a service, with a fallback or without, of a worker, or embedded."""
+    """Start the recogniser: of a service or of workers, with a fallback or without, or embedded."""
     stt, hearing = opening.planned.stt, opening.planned.hearing
     if isinstance(stt, ServiceRow):
         if opening.planned.stt_fallback is None:
@@ -177,13 +180,42 @@ def _start_ears(opening: _Opening) -> _Ears:
         return _Ears(lambda: fallback)
     if isinstance(stt, PoolSttSettings | WorkerSttSettings):
         hosted = opening.tasks.create_task(create_hosted_recogniser(stt, opening.workers), name="load.stt")
-        return _Ears(hosted.result)
+        if opening.planned.stt_fallback is None:
+            return _Ears(hosted.result)
+        name, settings = opening.planned.stt_fallback
+        following = _start_pool(
+            opening, STT.row(name).target, settings, name, processes=hearing.stt_processes
+        )
+        breaker = new_breaker()
+        return _Ears(
+            lambda: _recogniser_in_workers(hosted.result(), hearing.stt.name, breaker, following, name)
+        )
     pool = _start_pool(
         *(opening, STT.row(hearing.stt.name).target, stt, hearing.stt.name),
         processes=hearing.stt_processes,
         spares=int(hearing.spare_processes),
     )
     return _Ears(lambda: pool, pool if looks_at_voices(hearing, stt) else None)
+
+
+def _recogniser_in_workers(
+    hosted: UtteranceEngine[Transcript],
+    name: str,
+    breaker: CircuitBreaker,
+    embedded: EnginePool[Transcript],
+    fallback: str,
+) -> WorkerRecogniser:
+    """Return a recogniser in workers with the embedded one after it.
+
+    Raises:
+        ConfigError: they take audio of different rates.
+    """
+    if hosted.rate_hz != embedded.rate_hz:
+        raise ConfigError(
+            f"hearing.fallback: {fallback!r} takes audio at {embedded.rate_hz} Hz, the recogniser in the "
+            f"workers at {hosted.rate_hz} Hz"
+        )
+    return WorkerRecogniser(hosted, name, breaker, embedded, fallback)
 
 
 def _start_commands(opening: _Opening) -> EnginePool[Transcript] | None:

@@ -6,7 +6,7 @@ from parley.configs.deployment import Deployment
 from parley.core.failover import CircuitBreaker, CircuitState
 from parley.core.usage import Stage
 from parley.pipelines.engines.loading import Loaded
-from parley.pipelines.engines.service_fallbacks import ServiceRecogniser, ServiceVoices
+from parley.pipelines.engines.service_fallbacks import ServiceRecogniser, ServiceVoices, WorkerRecogniser
 from parley.runtime.engine_pool import EnginePool
 from parley.telemetry.failure_log import MOST_REASON_CHARS, CircuitReading, EngineProcessReading
 from parley.telemetry.metrics import REALTIME
@@ -39,6 +39,8 @@ def _breakers(
 ) -> Iterator[tuple[str, str, CircuitBreaker]]:
     if isinstance(loaded.stt, ServiceRecogniser):
         yield Stage.STT, loaded.stt.row.name, loaded.stt.breaker
+    if isinstance(loaded.stt, WorkerRecogniser):
+        yield Stage.STT, loaded.stt.name, loaded.stt.breaker
     if deployment.thinking.fallback is not None:
         yield Stage.LLM, deployment.thinking.llm.name, loaded.answering.circuit
     if isinstance(loaded.tts, ServiceVoices):
@@ -50,7 +52,9 @@ def _breakers(
 
 def processes_of(engines: Iterable[object]) -> list[EngineProcessReading]:
     """Return the state of the child processes of some engines; others have none."""
-    pools = [each.embedded if isinstance(each, ServiceRecogniser) else each for each in engines]
+    pools = [
+        each.embedded if isinstance(each, ServiceRecogniser | WorkerRecogniser) else each for each in engines
+    ]
     return [
         EngineProcessReading(
             one.name, one.is_ready, one.restarts, one.ended_s, one.end_reason[:MOST_REASON_CHARS]

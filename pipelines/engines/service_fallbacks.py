@@ -1,4 +1,4 @@
-"""Services that have a fallback: their rows, their circuit breakers, and the engines after them.
+"""Services and workers that have a fallback: their circuit breakers, and the engines after them.
 
 A breaker belongs to a row and not to a call: when a service has failed in one call, no other waits for it.
 """
@@ -22,6 +22,7 @@ from parley.models.tts import TTS, TextToSpeech
 from parley.models.tts.fallback import at_rate, chain_of
 from parley.processors.perception.engine_stt import EngineSttService
 from parley.processors.perception.failover_stt import FailoverSttService
+from parley.processors.perception.failover_utterances import FailoverUtterances
 from parley.processors.perception.services import answer_deadline_s
 from parley.processors.service_rows import ServiceRow, Shared
 from parley.processors.speech.failover_tts import FailoverTtsService
@@ -30,6 +31,7 @@ from parley.processors.speech.service_voice import ServiceVoice
 from parley.processors.speech.services import audio_deadlines
 from parley.runtime.engine_pool import EnginePool
 from parley.runtime.event_stream import CallEvents
+from parley.runtime.utterances import UtteranceEngine
 
 # Pipecat's own default; cloud voices send it without resampling.
 CLOUD_VOICE_RATE_HZ = 24_000
@@ -108,6 +110,31 @@ class ServiceRecogniser:
             traits=recogniser_traits(self.row),
             answer_s=answer_deadline_s(self.row),
             audio_passthrough=audio_passthrough,
+        )
+
+
+@dataclass(frozen=True)
+class WorkerRecogniser:
+    """Recogniser of a deployment that is in workers, and the embedded one after it.
+
+    Attributes:
+        hosted: the recogniser in workers.
+        name: name of its row.
+        breaker: its circuit breaker.
+        embedded: the embedded recogniser, started by its owner.
+        fallback: name of its row.
+    """
+
+    hosted: UtteranceEngine[Transcript]
+    name: str
+    breaker: CircuitBreaker
+    embedded: EnginePool[Transcript]
+    fallback: str
+
+    def of_call(self, events: CallEvents) -> FailoverUtterances:
+        """Return the engine of one call."""
+        return FailoverUtterances(
+            *(self.hosted, self.embedded, self.breaker, events), engine=self.name, successor=self.fallback
         )
 
 

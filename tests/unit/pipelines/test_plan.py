@@ -104,6 +104,15 @@ def test_a_service_has_an_embedded_recogniser_after_it(monkeypatch: pytest.Monke
     assert plan(Deployment(hearing=Hearing(stt=Choice(name="soniox")))).stt_fallback is None
 
 
+def test_workers_have_an_embedded_recogniser_after_them():
+    chosen = {
+        "hearing": {"stt": {"name": "pool"}, "fallback": {"name": "pocketsphinx"}},
+        "workers": {"workers": [{"name": "ears", "url": "ws://127.0.0.1:1"}]},
+    }
+    planned = plan(Deployment.model_validate(chosen))
+    assert planned.stt_fallback is not None and planned.stt_fallback[0] == "pocketsphinx"
+
+
 @pytest.mark.parametrize(
     ("deployment", "message"),
     [
