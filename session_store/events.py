@@ -80,9 +80,9 @@ class Kind(StrEnum):
     # (core.failover; for "thinking" llm_timeouts.FailureReason), call_id (none for a typed turn)
     FAILOVER = "failover"
     # Use of engines and its cost, where the deployment has prices; cost is null where a part of it is not
-    # known. scope ("turn", or "call" for the sum at its end), call_id, turn (number in the call; 0 for the
-    # greeting), used (of each model: stage, engine, model, its amounts, cost, unpriced), cost, known_cost,
-    # currency
+    # known. scope ("turn", "call" for the sum at its end, or "typed"), call_id (none for "typed"), turn
+    # (number in the call, 0 for the greeting; for "typed" seq of its USER_TURN), used (of each model: stage,
+    # engine, model, its amounts, cost, unpriced), cost, known_cost, currency
     USAGE = "usage"
     # Report of a specialist, in the place that the sequencer gave it. order (in the call, from 0), statement,
     # stream, identity, revision, late, call_id, body

@@ -75,7 +75,6 @@ from parley.serving.pool.pool import Pool
 from parley.session_store.conversation import Conversation
 from parley.telemetry.failure_log import CircuitReading, EngineProcessReading, FailureLog
 from parley.telemetry.metrics import ServerMetrics
-from parley.telemetry.prices import PriceTable
 from parley.telemetry.private_log import log_no_words
 from parley.telemetry.trace_export import TraceExport, check_traces
 from parley.telemetry.usage_ledger import UsageLedger
@@ -133,7 +132,8 @@ class Engines:
         self.answers = CallEvents()
         self.metrics = ServerMetrics()
         self.failures = FailureLog()
-        self.prices = PriceTable(deployment.prices)
+        # The log names a missing price once, whether a call or a typed turn lacks it.
+        self.prices = loaded.answering.prices
         self.ledger = UsageLedger()
         traces = deployment.telemetry.traces
         self.traces = None if traces is None else TraceExport(traces)

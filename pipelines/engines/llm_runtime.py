@@ -26,7 +26,7 @@ from parley.core.errors import ConfigError, EngineError
 from parley.core.failover import CircuitBreaker
 from parley.core.grants import ANONYMOUS, ClientIdentity
 from parley.core.tuning import tuned
-from parley.core.usage import Stage
+from parley.core.usage import PricedUsage, Stage, Usage
 from parley.models.llm import LLM, LanguageModel, Message
 from parley.models.llm.documents import DocumentLlm, DocumentLlmSettings
 from parley.models.llm.hosted.engine import HostedLlm, WorkerLlm
@@ -83,6 +83,7 @@ from parley.session_store.compaction import ExtractiveSummarizer, LlmSummarizer,
 from parley.session_store.conversation import Conversation
 from parley.session_store.events import Event
 from parley.session_store.prompt import approximate_tokens
+from parley.telemetry.prices import PriceTable
 
 if TYPE_CHECKING:
     from parley.models.llm.kv.replies import CausalReplies
@@ -221,6 +222,7 @@ class LlmRuntime:
         self.documents = documents
         self._llamacpp = llamacpp
         self.usage = UsageLimits(deployment.server)
+        self.prices = PriceTable(deployment.prices)
         self.pictures = PictureReader(deployment.thinking.vision)
         self._anonymous = deployment.server.clients.anonymous.grants()
         self._causal = causal
@@ -497,6 +499,10 @@ class LlmRuntime:
         engines, prompt = {Stage.LLM.value: self._name}, self.instruction(added)
         models = {Stage.LLM.value: model} if model else {}
         return {"made_by": maker.of_reply(engines, prompt, models=models, writers=writers)}
+
+    def priced(self, model: str, usage: Usage) -> PricedUsage:
+        """Return the use of the deployment's model outside of a call with its cost."""
+        return self.prices.priced(Stage.LLM, self._name, model, usage)
 
     def summarizer(self) -> Summarizer:
         """Return the summariser of older turns: the deployment's model, or an extract for the documents."""

@@ -49,6 +49,7 @@ from parley.pipelines.tenant_charges import tokens_of
 from parley.pipelines.text.answer_collector import AnswerCollector
 from parley.pipelines.text.client_tool_uses import use_drafts
 from parley.pipelines.text.shown_history import take_share
+from parley.pipelines.usage_records import usage_payload
 from parley.processors.dialogue.commit_gate import Answers
 from parley.processors.dialogue.durable_tools import handed_calls
 from parley.processors.dialogue.tool_choice import required_tool
@@ -392,12 +393,23 @@ class _ModelAnswer:
         yield CallsHandedOver(self._turn, tuple(collector.handed), collector.usage)
 
     def _note_end(self, collector: AnswerCollector) -> None:
-        """Count the tokens of the answer, which are spent however it ends; record its partial words."""
-        asked = self._asked
+        """Count tokens and cost of the answer, which are spent however it ends; record its partial words."""
         if collector.usage is not None:
-            asked.answering.usage.tenants.spend(asked.rules.identity, tokens=tokens_of(collector.usage))
+            self._charge(collector.model, collector.usage)
         if self._spoken and not self._is_whole and not self._is_required:
             self._conversation.record(self._reply(self._spoken, collector, truncated=True))
+
+    def _charge(self, model: str, usage: Usage) -> None:
+        """Charge the tenant with the use of the model, and record it where the deployment has prices."""
+        answering, conversation = self._asked.answering, self._conversation
+        priced = answering.priced(model, usage)
+        answering.usage.tenants.spend(
+            self._asked.rules.identity, tokens=tokens_of(usage), cost=priced.known_cost
+        )
+        settings = answering.prices.settings
+        if settings is not None and settings.in_session:
+            payload = {**usage_payload([priced], settings.currency), "scope": "typed", "turn": self._turn.seq}
+            conversation.record(conversation.draft(Kind.USAGE, "system", payload))
 
     async def _completed(self, collector: AnswerCollector) -> AsyncGenerator[TypedEvent, None]:
         """Commit the whole answer, with the offer of another tier at its end where one is due."""

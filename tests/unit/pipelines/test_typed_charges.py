@@ -13,6 +13,7 @@ from parley.pipelines.engines.llm_runtime import AnsweringPlan, LlmRuntime
 from parley.pipelines.text.typed_turns import AnswerCommitted, AnswerPiece, CallsHandedOver, ClientTools, ask
 from parley.protocols.client_protocol import ClientTool
 from parley.protocols.openai_chat import ToolOffer
+from parley.session_store.events import Kind
 from tests.fakes.scripted_llm import HANG, ScriptedLanguageModel, ScriptedRow, Step, Use
 from tests.unit.pipelines.test_typed_answers import OPEN, World, play
 
@@ -36,7 +37,9 @@ def used() -> MetricsFrame:
     ids=["whole", "handed over", "left", "late", "failed"],
 )
 def test_tokens_of_an_answer_are_charged_once(tmp_path: Path, rest: tuple[Step, ...], end: type):
-    deployment = Deployment.model_validate({"server": {"tenants": {"others": {"tokens_per_day": 1_000}}}})
+    prices = {"rows": [{"engine": "documents", "model": "m", "prompt_per_million_tokens": 10.0}]}
+    limits = {"tokens_per_day": 1_000, "cost_per_day": 1.0}
+    deployment = Deployment.model_validate({"server": {"tenants": {"others": limits}}, "prices": prices})
 
     async def scenario(world: World) -> None:
         plan = AnsweringPlan(ScriptedRow((used(), "We open ", *rest)), None, guarded=False)
@@ -54,8 +57,13 @@ def test_tokens_of_an_answer_are_charged_once(tmp_path: Path, rest: tuple[Step, 
             except EngineError as error:
                 last = error
         assert isinstance(last, end)
-        [amount] = [each.used for each in tenants.limits_of("others") if each.name == "tokens_per_day"]
-        assert amount == TOKENS.total_tokens
+        used_up = {each.name: each.used for each in tenants.limits_of("others")}
+        assert used_up["tokens_per_day"] == TOKENS.total_tokens
+        assert used_up["cost_per_day"] == pytest.approx(0.001)
+        [recorded] = await world.events(conversation.session_id, Kind.USAGE)
+        payload = recorded.payload
+        # The tokens of the answer have no price, so its cost is not known.
+        assert (payload["scope"], payload["cost"], payload["known_cost"]) == ("typed", None, "0.001")
         await tenants.close()
         await answering.close()
 
