@@ -30,6 +30,7 @@ WITH_NODE := sh scripts/with_node.sh $(VENV)
 # Modules are compiled when they are first imported: most of those of the packages never are.
 PIP := $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 # The binding of PortAudio has no wheel; a sound server with null sinks plays the microphone in the tests.
+COTURN_PACKAGES := coturn libevent-core-2.1-7 libevent-extra-2.1-7 libevent-openssl-2.1-7 libevent-pthreads-2.1-7 libhiredis0.14 libmariadb3
 AUDIO_PACKAGES := gcc libc6-dev python3-dev portaudio19-dev pulseaudio pulseaudio-utils libasound2-plugins
 
 # Of the recogniser; without it PocketSphinx listens, and the next `make run` tries again.
@@ -46,7 +47,7 @@ help:
 run: $(VENV)/.run weights
 	@$(BIN)/python bot.py $(if $(PORT),--port $(PORT)) $(ARGS)
 
-setup: $(VENV)/.dev weights
+setup: $(VENV)/.dev $(VENV)/servers/.packages weights
 
 weights: $(VENV)/.run
 	@test -f $(WEIGHTS) || $(BIN)/python -m parley models moonshine_tiny || true
@@ -73,6 +74,10 @@ $(VENV)/.dev: requirements/dev.lock requirements/torch.lock $(VENV)/.run
 # With what they need: which that is depends on the build of torch that the index gives (processor or GPU).
 	@$(PIP) -c requirements/dev.lock -r requirements/torch.lock
 	@touch $@
+
+# Of the tests, and not installed: Debian starts the daemons of these two.
+$(VENV)/servers/.packages: scripts/unpacked_packages.sh | $(VENV)/.dev
+	@sh scripts/unpacked_packages.sh $(VENV)/servers prometheus $(COTURN_PACKAGES)
 
 # Both at a time: packages are unpacked by one processor each.
 environments:

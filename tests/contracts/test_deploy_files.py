@@ -1,6 +1,6 @@
 """Files for operators in deploy/: every metric that they name exists, and Prometheus takes them.
 
-Debian's package ``prometheus`` has promtool (``tests.prometheus``).
+Debian's package ``prometheus`` has promtool (``tests.unpacked``).
 """
 
 import json
@@ -16,7 +16,7 @@ import yaml
 
 from parley.telemetry.definitions import DEFINITIONS
 from tests.peers.server import ROOT
-from tests.prometheus import program
+from tests.unpacked import program
 
 DEPLOY = ROOT / "deploy"
 RULES = [DEPLOY / "prometheus" / name for name in ("alerts.yml", "slo.yml")]

@@ -30,7 +30,7 @@ from tests.peers.server import ROOT, RunningServer, briefly_greeting, free_port,
 from tests.peers.test_command import speech
 from tests.peers.test_openai_realtime import serving
 from tests.peers.test_webrtc_call import call, turns_of
-from tests.prometheus import program
+from tests.unpacked import program
 
 OPERATOR = {"authorization": f"Bearer {TOKEN}"}
 QUESTION = "What are your opening hours on Saturday?"

@@ -1,7 +1,6 @@
 """Credentials for a TURN server against a real coturn, as a page gets them from ``POST /start``."""
 
 import asyncio
-import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,18 +15,17 @@ from parley.evals.harness.launcher import free_port
 from parley.serving.gateway.webrtc.turn_credentials import TurnCredentials, TurnServer, turn_credentials
 from parley.serving.gateway.webrtc.turn_settings import TURN_SECRET_ENV, TurnSettings
 from tests.unit.serving.test_gateway import Calls, make, serve
+from tests.unpacked import program, surroundings
 
 SECRET = "a-secret-of-both-servers"
 UNAUTHORIZED = 401
 WITHIN_S = 60.0
-COTURN = shutil.which("turnserver")
 
 
 @pytest_asyncio.fixture
 async def place(tmp_path: Path) -> AsyncIterator[tuple[str, int]]:
     """Run coturn, and return its address."""
-    if COTURN is None:
-        pytest.skip("coturn is not installed (Debian: coturn)")
+    coturn = program("turnserver")
     port = free_port()
     arguments = [
         *("-n", "--no-cli", "--no-tls", "--no-dtls", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1"),
@@ -36,7 +34,9 @@ async def place(tmp_path: Path) -> AsyncIterator[tuple[str, int]]:
         *(f"--pidfile={tmp_path}/turn.pid", "--log-file=stdout", "--simple-log"),
     ]
     with (tmp_path / "coturn.log").open("wb") as log:
-        server = await asyncio.create_subprocess_exec(COTURN, *arguments, stdout=log, stderr=log)
+        server = await asyncio.create_subprocess_exec(
+            coturn, *arguments, stdout=log, stderr=log, env=surroundings()
+        )
         try:
             yield "127.0.0.1", port
         finally:
