@@ -4,13 +4,16 @@ Commands are parsed by the real parsers, and the deployments that they name are 
 loader. What is checked by programs of others (systemd-analyze, promtool) is skipped where these are missing.
 """
 
+import asyncio
 import json
 import re
 import shlex
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +31,11 @@ from parley.configs.load import load_deployment
 from parley.core.tuning import tuned
 from parley.serving.gateway.auth.route_access import ROUTES
 from parley.serving.gateway.settings import ServerTuning
-from tests.peers.server import ROOT
-from tests.prometheus import program
+from parley.serving.gateway.webrtc.turn_credentials import turn_credentials
+from parley.serving.gateway.webrtc.turn_settings import TURN_SECRET_ENV
+from tests.peers.server import ROOT, free_port
+from tests.peers.test_turn import allocate
+from tests.unpacked import program, surroundings
 
 DEPLOY = ROOT / "deploy"
 DOCKERFILE = (DEPLOY / "Dockerfile").read_text()
@@ -286,6 +292,59 @@ def test_traces_and_stun_go_to_services_of_the_same_file():
     )
     assert listening is not None and url.endswith(f":{listening[1]}")
     assert f"{listening[1]}:{listening[1]}/udp" in COMPOSE["services"]["coturn"]["ports"]
+
+
+def test_coturn_relays_with_the_secret_of_the_gateway_and_to_public_addresses_alone():
+    deployment = load_deployment(str(DEPLOY / "compose" / "parley.yaml"))
+    settings = (DEPLOY / "compose" / "turnserver.conf").read_text().splitlines()
+    coturn, gateway = COMPOSE["services"]["coturn"], COMPOSE["services"]["gateway"]
+    assert deployment.server.turn is not None and "use-auth-secret" in settings
+    assert "stun-only" not in settings and "no-tcp-relay" in settings
+    networks = gateway["networks"]["default"]
+    assert f"allowed-peer-ip={networks['ipv4_address']}" in settings
+    secret = gateway["environment"][TURN_SECRET_ENV]
+    assert f"--static-auth-secret={secret}" in coturn["command"]
+    given = dict(line.split("=", 1) for line in settings if "-port=" in line)
+    ports = f"{given['min-port']}-{given['max-port']}"
+    assert f"{ports}:{ports}/udp" in coturn["ports"]
+    denied = [line.partition("=")[2].split("-") for line in settings if line.startswith("denied-peer-ip=")]
+    for address in (
+        "127.0.0.1",
+        "10.1.2.3",
+        "172.20.0.2",
+        "192.168.1.1",
+        "169.254.169.254",
+        "::1",
+        "fd00::1",
+    ):
+        named = ip_address(address)
+        ranges = [(ip_address(each[0]), ip_address(each[-1])) for each in denied]
+        assert any(
+            first.version == named.version and int(first) <= int(named) <= int(last) for first, last in ranges
+        )
+
+
+async def test_coturn_starts_with_the_file_of_the_containers_and_relays(tmp_path: Path):
+    text, port = (DEPLOY / "compose" / "turnserver.conf").read_text(), free_port()
+    (tmp_path / "turnserver.conf").write_text(text.replace("listening-port=3478", f"listening-port={port}"))
+    secret = "a-secret-of-both-servers"
+    arguments = [
+        *("-c", str(tmp_path / "turnserver.conf"), f"--static-auth-secret={secret}"),
+        *("--realm=talk.example.org", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1"),
+        *(f"--userdb={tmp_path}/turndb", f"--pidfile={tmp_path}/turn.pid"),
+    ]
+    with (tmp_path / "log").open("wb") as log:
+        server = await asyncio.create_subprocess_exec(
+            program("turnserver"), *arguments, stdout=log, stderr=log, env=surroundings()
+        )
+        try:
+            given = turn_credentials(secret, int(time.time()) + 60, "ann")
+            transport = await allocate(("127.0.0.1", port), given)
+            assert 49160 <= transport.get_extra_info("sockname")[1] <= 49360
+            transport.close()
+        finally:
+            server.terminate()
+            await server.wait()
 
 
 def test_grafana_finds_its_data_and_the_dashboard():
