@@ -768,6 +768,9 @@ class ClientProtocol(Protocol):
 # that, and the names of an object's fields as much as a list. A whole conversation may be one message of a
 # turn-based socket. Messages of a realtime protocol have long audio and few values.
 MOST_CONTAINERS, MOST_VALUES, MOST_REALTIME_VALUES = 20_000, 200_000, 20_000
+# Deeper than any message of a protocol or schema of a tool. Python 3.12 and later parse thousands of levels,
+# which what reads the message afterwards might not bear.
+MOST_LEVELS = 100
 # From this size on, characters are counted by numpy: 2 ms for 4 MB, where ``str.count`` takes 9.
 LARGE_CHARS = 65_536
 # A longer text is audio or a picture, which has no surrogates.
@@ -801,11 +804,28 @@ def json_object(text: str, *, most_values: int = MOST_VALUES) -> Message:
         fault = str(error)
     else:
         fault = "" if isinstance(message, dict) else "expected an object"
+        if objects + lists > MOST_LEVELS and _is_deep(message):
+            fault = f"over {MOST_LEVELS} levels are nested"
     if fault:
         # Raised outside of the handler: the parser's error holds the whole text, and this error would keep
         # it.
         raise ProtocolError(f"the message is not a JSON object: {fault}", code="invalid_json")
     return cast(Message, message)
+
+
+def _is_deep(message: object) -> bool:
+    """Return whether more than ``MOST_LEVELS`` objects and lists are inside of each other."""
+    level = [message]
+    for _ in range(MOST_LEVELS):
+        level = [
+            child
+            for each in level
+            for child in (each.values() if isinstance(each, dict) else each if isinstance(each, list) else ())
+            if isinstance(child, dict | list)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _counted(text: str, characters: str) -> list[int]:

@@ -6,7 +6,7 @@ objects in further lines, whose text may quote what was said.
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from loguru import logger
 
@@ -14,12 +14,28 @@ if TYPE_CHECKING:
     from loguru import Record
 
 
+class _NoLock:
+    """Lock that excludes no thread. A handler may have no lock at all up to Python 3.12; 3.13 enters it."""
+
+    def acquire(self) -> bool:
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_error: object) -> None:
+        """Do nothing."""
+
+
 class StandardLog(logging.Handler):
     """Handler for the root of ``logging``."""
 
     def createLock(self) -> None:
-        """Have no lock: the program's log has one, and two would be taken in either order."""
-        self.lock = None
+        """Exclude no thread: the program's log has a lock, and two would be taken in either order."""
+        self.lock = cast(Any, _NoLock())
 
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on with its place, and with its exception."""

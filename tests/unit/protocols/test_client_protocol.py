@@ -49,8 +49,16 @@ def test_a_long_text_or_recording_is_taken():
     assert json_object('{"text":"' + commas + '"}') == {"text": commas}
 
 
+def nested(levels: int) -> str:
+    return '{"a":' * (levels - 1) + "{}" + "}" * (levels - 1)
+
+
+def test_a_hundred_levels_are_taken():
+    assert json_object(nested(100))
+
+
 @pytest.mark.parametrize(
-    "text", ["[" * 19_000, '{"a":' * 5_000 + "1" + "}" * 5_000, "7", "[]", '{"a":NaN}', ""]
+    "text", ["[" * 19_000, '{"a":' * 5_000 + "1" + "}" * 5_000, nested(101), "7", "[]", '{"a":NaN}', ""]
 )
 def test_what_is_no_object_is_refused(text: str):
     with pytest.raises(ProtocolError) as refused:
