@@ -13,19 +13,29 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCKS = (ROOT / "requirements" / "run.lock", ROOT / "requirements" / "weights.lock")
 WEIGHTS = ROOT / "models-cache" / "moonshine" / "tiny-en"
 MEGABYTE = 1_000_000
 # Largest packages that are printed.
 LARGEST = 8
-_PINNED = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==", re.MULTILINE)
+_PINNED = re.compile(r"[A-Za-z0-9._-]+(?:\[[^\]]*\])?==")
 
 
 def pinned_names(locks: Iterable[Path] = LOCKS) -> list[str]:
-    """Return the names of the packages that lock files pin."""
-    found = (name for lock in locks for name in _PINNED.findall(lock.read_text(encoding="utf-8")))
-    return sorted({re.sub(r"[-_.]+", "-", name).lower() for name in found})
+    """Return the names of the packages that lock files pin for this platform and interpreter."""
+    lines = (line for lock in locks for line in lock.read_text(encoding="utf-8").splitlines())
+    pinned = (Requirement(_without_hash(line)) for line in lines if _PINNED.match(line))
+    return sorted(
+        {canonicalize_name(each.name) for each in pinned if each.marker is None or each.marker.evaluate()}
+    )
+
+
+def _without_hash(line: str) -> str:
+    return line.partition(" --hash")[0].rstrip(" \\")
 
 
 def size_of(name: str) -> int | None:

@@ -36,8 +36,13 @@ from parley.core.pinned_models import PINNED_MODELS, PinnedFile, PinnedModel, Pi
 
 
 def pins(name: str) -> dict[str, str]:
-    lines = (LOCKS / f"{name}.lock").read_text().split()
-    return {canonicalize_name(line.split("==")[0]): line.split("==")[1] for line in lines}
+    """Return the versions that a lock pins for this platform and interpreter."""
+    pinned = [Requirement(line) for line in (LOCKS / f"{name}.lock").read_text().splitlines()]
+    return {
+        canonicalize_name(each.name): str(each.specifier).removeprefix("==")
+        for each in pinned
+        if each.marker is None or each.marker.evaluate()
+    }
 
 
 class Quiet(SimpleHTTPRequestHandler):
