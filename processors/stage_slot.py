@@ -15,7 +15,7 @@ for each. Stages that are in it at the end of the call end with it.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from loguru import logger
 from pipecat.frames.frames import (
@@ -25,6 +25,7 @@ from pipecat.frames.frames import (
     Frame,
     InputAudioRawFrame,
     StartFrame,
+    SystemFrame,
 )
 from pipecat.observers.base_observer import BaseObserver, FrameProcessed, FramePushed, ProcessorSetUp
 from pipecat.pipeline.pipeline import Pipeline, PipelineSink, PipelineSource
@@ -37,6 +38,13 @@ from parley.processors.references import forget
 
 # A turn leads to a handful of frames, and a place is empty for some seconds at most.
 MOST_HELD = 256
+
+
+@dataclass
+class _PassedFrame(SystemFrame):
+    """Mark that reaches the end of new stages after the frame before it."""
+
+    passed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class _Stages:
@@ -67,8 +75,22 @@ class _Stages:
         if isinstance(frame, StartFrame):
             # The place has passed it on.
             self.started.set()
+        elif isinstance(frame, _PassedFrame):
+            frame.passed.set()
         else:
             await self._place.leave(self, frame, direction)
+
+    async def take(self, frame: Frame, direction: FrameDirection = FrameDirection.DOWNSTREAM) -> None:
+        """Pass a frame through; return from one that is no audio when all stages have it.
+
+        Audio does not wait in the queues of the stages. So seconds of it would overtake the report of the
+        voice that they belong to, and a recogniser keeps less than a second of audio without a voice.
+        """
+        await self.pipeline.queue_frame(frame, direction)
+        if direction is FrameDirection.DOWNSTREAM and not isinstance(frame, InputAudioRawFrame):
+            mark = _PassedFrame()
+            await self.pipeline.queue_frame(mark)
+            await mark.passed.wait()
 
 
 class StageSlot(DirectAudio, FrameProcessor):
@@ -143,10 +165,13 @@ class StageSlot(DirectAudio, FrameProcessor):
             raise EngineError(f"no connection within {OPEN_S:g} s", engine=self.name) from None
         self._holds_all = True
         try:
-            for frame in first():
-                await stages.pipeline.queue_frame(frame)
-            while self._held:
-                await stages.pipeline.queue_frame(*self._held.popleft())
+            async with asyncio.timeout(OPEN_S):
+                for frame in first():
+                    await stages.take(frame)
+                while self._held:
+                    await stages.take(*self._held.popleft())
+        except TimeoutError:
+            raise EngineError(f"no frame passes within {OPEN_S:g} s", engine=self.name) from None
         finally:
             self._holds_all = False
         self._opening, self._stages = None, stages

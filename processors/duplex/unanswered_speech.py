@@ -1,11 +1,11 @@
 """Caller's speech that a realtime service has not transcribed, for the recogniser that takes over.
 
 Input: the caller's audio and voice marks as frames, and what the service reports of turns. Output: the frames
-from the beginning of the oldest voice whose words are not in the session. The service's transcript of a turn
-settles its voice, so that words are neither lost nor doubled: words are in the session by exactly one of the
-two ways. A voice that the service has answered without a transcript, and one that it did not take for speech,
-is forgotten after ``FORGOTTEN_MS``. At most ``KEPT_MS`` of audio are kept; the beginning of a longer speech
-is lost. Owns no task, reads no clock.
+from the beginning of the oldest voice whose words are not in the session, or the audio of the last half
+second. The service's transcript of a turn settles its voice, so that words are neither lost nor doubled:
+words are in the session by exactly one of the two ways. A voice that the service has answered without a
+transcript, and one that it did not take for speech, is forgotten after ``FORGOTTEN_MS``. At most ``KEPT_MS``
+of audio are kept; the beginning of a longer speech is lost. Owns no task, reads no clock.
 """
 
 from collections import deque
@@ -92,10 +92,14 @@ class UnansweredSpeech:
         return self._start() is None
 
     def frames(self) -> list[Frame]:
-        """Return the frames since the beginning of the oldest speech; empty where there is none."""
+        """Return the frames since the beginning of the oldest speech.
+
+        Where there is none, it is the newest audio: a voice may have begun that is not noticed yet.
+        """
         start = self._start()
         if start is None:
-            return []
+            newest = list(self._frames)[self._number_before(ONSET_MS) - self._first :]
+            return [frame for frame, _ in newest if isinstance(frame, InputAudioRawFrame)]
         return [frame for frame, _ in list(self._frames)[max(0, start - self._first) :]]
 
     def _begin_voice(self, frame: VADUserStartedSpeakingFrame) -> None:
