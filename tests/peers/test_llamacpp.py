@@ -364,7 +364,7 @@ def deployment(file: Path, knowledge: Path) -> Deployment:
                     "settings": {"model": str(file), "cpu_threads": 1, "context_tokens": 2_048},
                 },
                 "fallback": {"name": "documents"},
-                "guard": PATIENT.model_dump(exclude_unset=True),
+                "guard": {"first_token_ms": PATIENT.first_token_ms},
             },
         }
     )
