@@ -42,6 +42,7 @@ REALTIME_SERVICES: Registry[ServiceRow[Any]] = Registry(
         "nova_sonic": Row(
             f"{__name__}:NovaSonic",
             "Amazon's Nova Sonic, speech to speech; not on Python 3.11",
+            extra="nova-sonic",
             env=("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"),
         ),
         "ultravox": Row(
@@ -350,6 +351,9 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
     name = "nova_sonic"
     settings_type = NovaSonicSettings
     package = "aws_sdk_bedrock_runtime"
+    extra = "nova-sonic"
+    # Oldest Python of Amazon's SDK.
+    least_python: ClassVar[tuple[int, int]] = (3, 12)
     turns = TurnSource.VOICE
     opening = Opening.CONTEXT
 
@@ -362,10 +366,11 @@ class NovaSonic(RealtimeRow[NovaSonicSettings]):
 
     def check(self) -> None:
         """Check the Python version and the credentials; see ``ServiceRow.check``."""
-        if sys.version_info < (3, 12):
+        if sys.version_info < self.least_python:
+            least, present = (".".join(map(str, each[:2])) for each in (self.least_python, sys.version_info))
             raise ConfigError(
-                f"{self.name!r} cannot run here: Amazon's SDK needs Python 3.12 or newer, and this is Python "
-                f"{sys.version_info[0]}.{sys.version_info[1]}; choose another engine, or a newer Python"
+                f"{self.name!r} cannot run here: Amazon's SDK needs Python {least} or newer, and this is "
+                f"Python {present}; choose another engine, or a newer Python"
             )
         super().check()
 
