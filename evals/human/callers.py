@@ -166,6 +166,12 @@ def open_generated(*, law: HesitationLaw | None = None) -> CallerSpeech:
 
 def add_speech_option(root: argparse.ArgumentParser) -> None:
     """Add ``--speech`` and ``--own-speech`` to the command line of an evaluation."""
+    add_speech_kind(root)
+    root.add_argument("--own-speech", type=Path, help="folder of your own recordings for --speech")
+
+
+def add_speech_kind(root: argparse.ArgumentParser) -> None:
+    """Add ``--speech`` alone, for an evaluation that takes no recordings of a user."""
     root.add_argument(
         "--speech",
         type=SpeechKind,
@@ -175,4 +181,3 @@ def add_speech_option(root: argparse.ArgumentParser) -> None:
         help="source of the callers' speech: the synthetic voices of the evaluation, recorded people, "
         "or people and other voices",
     )
-    root.add_argument("--own-speech", type=Path, help="folder of your own recordings for --speech")

@@ -27,7 +27,7 @@ from typing import Any
 from parley.core.errors import ConfigError
 from parley.evals.harness.command import positive
 from parley.evals.harness.report import add_outputs, markdown, run_command
-from parley.evals.human.callers import SpeechKind
+from parley.evals.human.callers import SpeechKind, add_speech_kind
 from parley.evals.turns import calls, overlap_audio, yielding
 from parley.evals.turns.overlap_calls import OF_A_CALL
 
@@ -40,15 +40,7 @@ def parser() -> argparse.ArgumentParser:
     kind = root.add_mutually_exclusive_group()
     kind.add_argument("--audio", action="store_true", help="simulated calls, the default")
     kind.add_argument("--webrtc", action="store_true", help="real calls to a server")
-    root.add_argument(
-        "--speech",
-        type=SpeechKind,
-        choices=tuple(SpeechKind),
-        default=SpeechKind.SYNTHETIC,
-        metavar="synthetic|human|mixed",
-        help="voices of the simulated calls: this evaluation's synthetic ones, recorded people, or people "
-        "and other voices",
-    )
+    add_speech_kind(root)
     root.add_argument("--sounds", type=positive, help="sounds of --speech human and mixed; default: all")
     root.add_argument("--seed", type=int, default=1)
     root.add_argument(
